@@ -42,11 +42,13 @@ def main() -> None:
                 compiled += row_cases.check_encoding(draw, wrong)
                 compiled += row_cases.check_decoding(draw, wrong * 10)
                 compiled += row_cases.check_arguments(draw, wrong * 10)
+                compiled += row_cases.check_result(draw, wrong)
+                compiled += row_cases.check_key(draw, wrong)
         except BaseException:
             sys.stderr.write(f"the case with --seed {seed} failed\n")
             raise
         seed += 1
-    cases = 6 * (seed - options.seed)
+    cases = 10 * (seed - options.seed)
     sys.stdout.write(f"{cases} cases, {compiled} of them compiled, no difference\n")
 
 

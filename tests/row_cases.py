@@ -1,28 +1,35 @@
-"""Random classes, attributes, rows and arguments, for the comparison of both implementations of rows.
+"""Random classes, keys, attributes, rows, arguments and results, for the comparison of both implementations.
 
 Most values are exactly of their types. The others are what a handler could put in their place: values of another type or of
 a subclass, numbers beyond 64 bits, texts that are no UTF-8.
 """
 
+import dataclasses
 import inspect
 import math
 import random
 import typing
 from collections.abc import Callable
+from dataclasses import dataclass, make_dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, StrEnum
 from types import GenericAlias, NoneType
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from penstock import App, Entity, Unencodable, key
 from penstock.base.annotations import UNIONS
+from penstock.base.encoder import Encoder
 from penstock.base.ids import EntityKey, RequestId
+from penstock.base.key_text import decode_key, encode_key
+from penstock.base.lowering import lower_reply
+from penstock.base.schema import refuse
 from penstock.model.context import Transaction, activate
 from penstock.model.entity_type import EntityType
+from penstock.model.row_plan import key_plan_of, result_plan_of
 from penstock.model.signature import NONE_BY_NAME, Signature
 from penstock.native.choice import core
 
@@ -46,7 +53,27 @@ INTS: Final = (
 )
 SIZES: Final = (0, 1, 3, 15, 16, 31, 32, 255, 256, 700, 65_536)
 SCALARS: Final = (int, float, bool, str, bytes, NoneType)
-HASHED: Final = (int, bool, str, bytes)
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """A tuple with names."""
+
+    row: int
+    name: str
+
+
+class Spot(NamedTuple):
+    """A tuple with a tuple inside, and with another equality."""
+
+    place: Place
+    depth: int = 1
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 1
 
 
 class Shelf(Entity):
@@ -55,7 +82,60 @@ class Shelf(Entity):
     name: str = key()
 
 
-app = App("rows", Shelf)
+class Corner(Entity):
+    """A class to refer to whose key has parts."""
+
+    place: Place = key()
+
+
+app = App("rows", Shelf, Corner)
+
+
+@dataclass
+class Line:
+    """A record with a default and a reference."""
+
+    shelf: Shelf
+    price: Decimal
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """A record without a dictionary."""
+
+    cents: int
+    currency: str
+
+
+@dataclass
+class Box(Generic[T]):
+    """A record of any type."""
+
+    inner: T
+    names: list[str]
+
+
+class Entry(TypedDict):
+    """A dictionary with declared keys."""
+
+    title: str
+    moment: datetime
+    note: NotRequired[str | None]
+
+
+class Part(msgspec.Struct, tag="part", rename="camel"):
+    """A Struct with a tag and other names."""
+
+    part_size: int
+    of_box: Money | None = None
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """A Struct whose fields are given by name."""
+
+    right: float = 0.5
+    left: Any = None
 
 
 class Colour(Enum):
@@ -72,6 +152,30 @@ class Size(StrEnum):
     LARGE = "l"
 
 
+HASHED: Final[tuple[Any, ...]] = (
+    *(
+        int,
+        bool,
+        str,
+        bytes,
+        date,
+        datetime,
+        timedelta,
+        Decimal,
+        UUID,
+        Colour,
+        Size,
+        Shelf,
+        Corner,
+        Place,
+    ),
+    tuple[int, Place],
+    tuple[str, ...],
+)
+KEYS: Final[tuple[Any, ...]] = (int, str, UUID, date, datetime, Colour, Size, Place, Spot)
+RECORDS: Final[tuple[Any, ...]] = (
+    *(Line, Money, Box[int], Box[Line], Entry, Part, Pair, Place, Spot),
+)
 CODED: Final = (datetime, date, time, timedelta, Decimal, UUID, Colour, Size, Literal["a", "b", 3])
 MOMENT: Final = datetime(2026, 1, 31, 12, 30, 15, 123_456, tzinfo=UTC)
 
@@ -117,13 +221,50 @@ WRONG: Final[tuple[Callable[[], Any], ...]] = (
     lambda: Size.SMALL,
     lambda: "c",
     lambda: 3,
+    lambda: Money(1, Text("EUR")),
+    lambda: Cheap(1, "EUR"),
+    lambda: without(Line(Shelf("a"), Decimal(1)), "price"),
+    lambda: without(Money(1, "EUR"), "cents"),
+    lambda: Place(Place(1, "a"), "b"),  # type: ignore[arg-type]
+    lambda: (1, "a"),
+    lambda: {"title": "a", "moment": MOMENT, "more": 1},
+    lambda: {Text("title"): "a", "moment": MOMENT},
+    lambda: {1: 2},
+    lambda: [[], {"a": {}}, -1],
+    lambda: nested(40),
+    lambda: Shelf("a"),
+    lambda: Corner(Place(1, "a")),
+    lambda: UUID(int=7),
+    lambda: broken_uuid(),
 )
+
+
+class Cheap(Money):
+    """A record that is not exactly one."""
+
+
+def without(record: Any, name: str) -> Any:
+    """Return a record that has lost a field."""
+    object.__delattr__(record, name)
+    return record
+
+
+def nested(depth: int) -> list[Any]:
+    """Return a list in a list in a list."""
+    return [nested(depth - 1)] if depth else []
+
+
+def broken_uuid() -> UUID:
+    """Return a UUID that a handler has reached into."""
+    made = UUID(int=7)
+    object.__setattr__(made, "int", -1)
+    return made
 
 
 def draw_type(draw: random.Random, depth: int = 0) -> Any:
     """Return a type that plans know."""
     if depth > 2 or draw.random() < 0.5:
-        return draw.choice((*SCALARS, *CODED, Shelf))
+        return draw.choice((*SCALARS, *CODED, *RECORDS, Shelf, Corner, Any))
     return draw.choice(COMPOUND)(draw, depth + 1)
 
 
@@ -145,6 +286,7 @@ COMPOUND: Final[tuple[Callable[[random.Random, int], Any], ...]] = (
     lambda draw, depth: GenericAlias(dict, (draw.choice(HASHED), draw_type(draw, depth))),
     lambda draw, _: GenericAlias(set, (draw.choice(HASHED),)),
     lambda draw, _: GenericAlias(frozenset, (draw.choice(HASHED),)),
+    lambda draw, depth: make_dataclass("Made", [("a", draw_type(draw, depth)), ("b", int)]),
 )
 
 
@@ -159,10 +301,58 @@ def draw_value(draw: random.Random, annotation: Any, wrong: float = 0.0) -> Any:
         return draw.choice(WRONG)()
     if annotation in VALUES:
         return VALUES[annotation](draw)
+    if annotation in FIELDS or dataclasses.is_dataclass(annotation):
+        return draw_record(draw, annotation, wrong)
     if is_optional(annotation):
         inner = next(part for part in annotation.__args__ if part is not NoneType)
         return None if draw.random() < 0.3 else draw_value(draw, inner, wrong)
     return _collection(draw, annotation.__origin__, annotation.__args__, wrong)
+
+
+def draw_record(draw: random.Random, annotation: Any, wrong: float) -> Any:
+    """Return a record."""
+    cls, *bound = FIELDS.get(annotation) or (
+        annotation,
+        *map(_type_of, dataclasses.fields(annotation)),
+    )
+    names = [*cls.__annotations__]
+    values = {
+        name: draw_value(draw, part, wrong)
+        for name, part in zip(names, bound, strict=True)
+        if name != "note" or draw.random() < 0.5
+    }
+    return cls(**values)
+
+
+def _type_of(field: "dataclasses.Field[Any]") -> Any:
+    return field.type
+
+
+FIELDS: Final[dict[Any, tuple[Any, ...]]] = {
+    Line: (Line, Shelf, Decimal, int),
+    Money: (Money, int, str),
+    Box[int]: (Box, int, list[str]),
+    Box[Line]: (Box, Line, list[str]),
+    Entry: (Entry, str, datetime, str | None),
+    Part: (Part, int, Money | None),
+    Pair: (Pair, float, Any),
+    Place: (Place, int, str),
+    Spot: (Spot, Place, int),
+}
+"""The class of each record, and the types of its fields."""
+
+
+def _any(draw: random.Random, depth: int = 0) -> Any:
+    """Return a value that is read back as it is, where no type is declared."""
+    match draw.randrange(10 if depth < 3 else 8):
+        case 8:
+            return [_any(draw, depth + 1) for _ in range(draw.choice(SIZES[:4]))]
+        case 9:
+            return {
+                str(draw.random()): _any(draw, depth + 1) for _ in range(draw.choice(SIZES[:4]))
+            }
+        case _:
+            return VALUES[draw.choice(SCALARS)](draw)
 
 
 def _collection(draw: random.Random, origin: Any, arguments: tuple[Any, ...], wrong: float) -> Any:
@@ -210,10 +400,59 @@ VALUES: Final[dict[Any, Callable[[random.Random], Any]]] = {
     Colour: lambda draw: draw.choice([*Colour]),
     Size: lambda draw: draw.choice([*Size]),
     CODED[-1]: lambda draw: draw.choice(("a", "b", 3)),
+    Any: _any,
+    Corner: lambda draw: Corner(Place(_int(draw) >> 8, draw.choice(("", "a b")))),
     Shelf: lambda draw: Shelf(
         "".join(draw.choice("abcé/") for _ in range(1 + min(_size(draw), 90)))
     ),
 }
+
+
+def draw_key_type(draw: random.Random, depth: int = 0) -> Any:
+    """Return a type of keys."""
+    if depth > 1 or draw.random() < 0.5:
+        return draw.choice(KEYS)
+    parts = tuple(draw_key_type(draw, depth + 1) for _ in range(draw.randrange(1, 4)))
+    return GenericAlias(tuple, parts)
+
+
+def check_key(draw: random.Random, wrong: float) -> bool:
+    """Compare the text of a key, and the key of a text; return whether the compiled implementation has written the text."""
+    assert core is not None, "the caller has looked"
+    annotation = draw_key_type(draw)
+    plan = key_plan_of(annotation)
+    assert plan is not None, f"no plan for {annotation}"
+    value = draw_value(draw, annotation, wrong)
+    text = plan.text(value)
+    if text is not None:
+        expected = encode_key(value, annotation)
+        assert (text, type(text)) == (expected, str), f"{value!r} of {annotation}"
+    try:
+        data = encode_key(value, annotation).encode()
+    except Unencodable:
+        return text is not None
+    given = (damaged(draw, data) if draw.random() < wrong else data).decode(errors="replace")
+    found = plan.at(given)
+    if found is not None:
+        assert shown(found) == shown(decode_key(given, annotation)), f"{given!r} of {annotation}"
+    return text is not None and found is not None
+
+
+def check_result(draw: random.Random, wrong: float) -> bool:
+    """Compare the encoding of a result; return whether the compiled implementation has made it."""
+    annotation = draw_type(draw)
+    plan = result_plan_of(annotation)
+    assert plan is not None, f"no plan for {annotation}"
+    value = draw_value(draw, annotation, wrong)
+    made = plan.encode(value)
+    if core is None or made is core.FALLBACK:
+        return False
+    expected = ENCODER.encode(lower_reply(value))
+    assert made == expected, f"{value!r} of {annotation}: {made!r}, not {expected!r}"
+    return True
+
+
+ENCODER: Final = Encoder(refuse)
 
 
 def draw_class(draw: random.Random) -> EntityType:
@@ -340,5 +579,10 @@ def shown(value: Any) -> Any:
             return [dict, *((shown(name), shown(item)) for name, item in value.items())]
         case list() | tuple() | set() | frozenset():
             return [type(value), *map(shown, value)]
+        case _ if dataclasses.is_dataclass(value):
+            fields = [field.name for field in dataclasses.fields(value)]
+            return [type(value), *(shown(getattr(value, name)) for name in fields)]
+        case msgspec.Struct():
+            return [type(value), *map(shown, msgspec.structs.astuple(value))]
         case _:
             return (type(value), repr(value))

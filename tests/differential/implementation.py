@@ -11,11 +11,17 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, settings
 
+from examples import tpcc
+from examples.tpcc.nurand import Scale
+from examples.tpcc.population import population
+from examples.tpcc.terminal import Terminal
 from penstock import App, Entity, LocalRuntime, key
 from penstock.base.ids import BEFORE_FIRST, RequestId
 from penstock.engine.execute import Limits
@@ -54,6 +60,28 @@ class Leaf(Entity):
         return self.number
 
 
+class Place(NamedTuple):
+    """A key with parts."""
+
+    row: int
+    name: str
+
+
+@dataclass
+class Mark:
+    """A record in a row, and in a result."""
+
+    number: int
+    leaf: Leaf
+
+
+class Twig(Entity):
+    """An entity whose key has parts, and whose row has records."""
+
+    place: Place = key()
+    marks: list[Mark]
+
+
 class Climber(Entity):
     """Descends, and touches a leaf with the frames that are left."""
 
@@ -68,6 +96,12 @@ class Climber(Entity):
         except RecursionError:
             self.lowest += 1
             return "too deep"
+
+    def mark(self, place: Place, number: int) -> list[Mark]:
+        """Return records."""
+        twig = Twig(place)
+        twig.marks.append(Mark(number, Leaf("a")))
+        return twig.marks
 
 
 def _put(leaf: Leaf) -> int:
@@ -100,9 +134,11 @@ TOUCHES: dict[str, Callable[[Leaf], Any]] = {
     "references": lambda leaf: [other.name for other in leaf.others],
     "refer": lambda leaf: Leaf(f"{leaf.name}x").name,
     "missing": lambda leaf: Leaf("missing").number if leaf.number else 0,
+    "parts": lambda leaf: Twig(Place(1, leaf.name)).marks[0].leaf.number,
+    "create": lambda leaf: Twig.upsert(Place(2, leaf.name), marks=[Mark(1, leaf)]).place,
     "deeper": _deeper,
 }
-climbers = App("climbers", Climber, Leaf)
+climbers = App("climbers", Climber, Leaf, Twig)
 
 
 def climb() -> None:
@@ -112,7 +148,9 @@ def climb() -> None:
         runtime = LocalRuntime(climbers, limits=limits)
         runtime.call.Leaf.create("a", number=1)
         runtime.call.Leaf.create("b", number=2, others=[Leaf("a"), Leaf("b")])
+        runtime.call.Twig.create(Place(1, "b"), marks=[Mark(3, Leaf("a"))])
         runtime.call.Climber.create("c")
+        tell("marks", way, runtime.call(Climber.mark, Climber("c"), Place(1, "b"), 5))
         for frames in range(DEPTH - FRAMES_CHECKED, DEPTH):
             request = climbers.request("Climber", "c", "descend", (frames, Leaf("b"), way))
             log = MemoryLog()
@@ -120,6 +158,22 @@ def climb() -> None:
             (reply,) = runtime.replay(log.read(log.start(), log.end()))
             tell("climb", way, frames, reply.error, reply.data)
         tell("climbed", way, sorted(runtime.state.items()))
+
+
+def trade() -> None:
+    """Run TPC-C, whose keys, attributes, arguments and results are of most types."""
+    scale = Scale(items=20, customers=30)
+    terminals = (
+        islice((each.work for each in Terminal(number, 1, scale)), 30) for number in range(5)
+    )
+    log = MemoryLog()
+    for number, work in enumerate(chain(population(1, scale), *terminals)):
+        request = tpcc.app.request("", None, work.function.__name__, work.arguments)
+        log.append([Entry(RequestId(str(number)), *request, BEGINNING_US + number)])
+    runtime = LocalRuntime(tpcc.app)
+    for reply in runtime.replay(log.read(log.start(), log.end())):
+        tell("trade", reply.request_id, reply.error, reply.data)
+    tell("traded", sorted(runtime.state.items()))
 
 
 def climb_in_epochs() -> None:
@@ -213,6 +267,7 @@ def main() -> None:
     secrets.token_bytes = bytes  # type: ignore[assignment]  # the secret of a journal decides random values
     climb()
     climb_in_epochs()
+    trade()
     examples(histories(), 150, run_history)
     examples(shapes(), 60, run_history)
     examples(tangles() | histories(most=8), 10, run_journal)

@@ -104,7 +104,9 @@ def _plain(value: object, annotation: Any) -> Any:
         if not isinstance(value, tuple) or len(value) != len(parts):
             raise TypeError
         return [_plain(item, part) for item, part in zip(value, parts, strict=True)]
-    checked = msgspec.convert(value, annotation)
+    # msgspec does not convert the members of an `Enum` of numbers.
+    is_member = is_enum(annotation) and type(value) is annotation
+    checked: Any = value if is_member else msgspec.convert(value, annotation)
     if isinstance(checked, enum.Enum):
         return checked.value
     if isinstance(checked, datetime):

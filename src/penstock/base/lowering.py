@@ -156,7 +156,7 @@ def _lower_alone(value: Any, lower: Lower) -> Any:
 
 
 def _hashable(value: Any) -> Hashable:
-    return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def _lower_list(inner: Lower | None) -> Lower | None:

@@ -409,7 +409,7 @@ class App:
         for entity_type in self.entities.values():
             entity_type.settle()
         for signature in self.functions.values():
-            signature.note_defaults()
+            signature.settle()
 
     def _bind(self, cls: type, resolver: Resolver, complaints: list[str]) -> EntityType:
         """Resolve the annotations of an entity class, and check its declaration."""

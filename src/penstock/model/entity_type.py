@@ -5,6 +5,7 @@ that are defined later. Equal attributes have one encoding, and a row of another
 class. `entity` gives classes their behaviour in transactions; `declaration` reads their source.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal
 
@@ -29,7 +30,7 @@ from penstock.base.schema import (
 from penstock.base.stored_type import stored_decoder
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import Diverged, Unencodable
-from penstock.model.row_plan import row_plan_of
+from penstock.model.row_plan import key_plan_of, row_plan_of
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import Shape, shape_of, tag_of
 from penstock.model.signature import Signature
@@ -121,6 +122,7 @@ class EntityType:
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
         row_plan: The plan of the rows for `penstock.native`; None if Python reads and writes them.
+        key_plan: The same for the texts of keys.
         assigned: The values that `__init__` gives to attributes without an argument; rows that lack them get them.
         must_exist: The attributes whose references must exist when a transaction ends.
         former_names: The former names of attributes, from `was`.
@@ -171,6 +173,11 @@ class EntityType:
         self.of_text: Callable[[str], Any] = self.key_at
         self.key_is_text = True
 
+    @functools.cached_property
+    def key_plan(self) -> Any:
+        """Made at its first use, because the plans of other classes need it before this class is settled."""
+        return key_plan_of(self.key_annotation)
+
     @property
     def is_task(self) -> bool:
         """Whether it is the class of the rows of a task, whose name consists of workflow and task."""
@@ -187,6 +194,7 @@ class EntityType:
         self.constrained_key = key_annotation
         self.key_annotation = key_annotation = simplified(key_annotation)
         self.key_is_text = key_annotation is str
+        self.__dict__.pop("key_plan", None)
         self.attributes = attributes = {
             name: simplified(annotation) for name, annotation in attributes.items()
         }
@@ -229,6 +237,9 @@ class EntityType:
             self._checked_types = (*map(wire_type, self._checked_types),)
         self._check = _decoder_of(tag, self._checked_types).decode
         self._plain = _decoder_of(tag, (Any,) * len(annotations)).decode
+        _ = (
+            self.key_plan
+        )  # is made now, at the latest: no transaction runs code of a type of the user
         self.row_plan = row_plan_of(self)
         for signature in self.methods.values():
             signature.settle()
@@ -456,6 +467,9 @@ class EntityType:
         """
         if self.key_is_text and type(key) is str and 0 < len(key) < SHORT_KEY and key.isascii():
             return key
+        text = None if self.key_plan is None else self.key_plan.text(key)
+        if text is not None:
+            return text  # type: ignore[no-any-return]
         try:
             return encode_key(key, self.key_annotation)
         except Unencodable as error:
@@ -486,6 +500,9 @@ class EntityType:
         """
         if self.key_is_text and 0 < len(text) < SHORT_KEY:
             return text
+        key = None if self.key_plan is None else self.key_plan.at(text)
+        if key is not None:
+            return key
         if self.key_annotation is int and len(text) < _SAFE_DIGITS and text.lstrip("-").isdecimal():
             value = int(text)
             if int.__repr__(value) == text:  # an int has one text

@@ -29,7 +29,7 @@ from penstock.base.stored_type import stored_decoder
 from penstock.base.words import JSON_BEGINS, UNREADABLE, value_of_word
 from penstock.errors import RequestError, Unencodable
 from penstock.model.request import NAMES
-from penstock.model.row_plan import arguments_plan_of
+from penstock.model.row_plan import arguments_plan_of, result_plan_of
 
 _UNREADABLE: Final = (*UNREADABLE, IndexError)
 """The errors of decoding bytes from outside; msgspec's errors are `ValueError`s."""
@@ -58,12 +58,14 @@ class Signature:
         returns: The annotation of the result, without constraints; `Any` if the source has none.
         declared_result: The same with its constraints.
         plan: The plan of the positional arguments for `penstock.native`; None if Python reads them.
+        result_plan: The same of the result.
         heads: The encoded arguments by name of a call without any, by the number of its arguments by position.
         is_outdated: Says whether a function of `@migrate` has changed the values of rows with a tag, for `create`; else None.
         lasting: The parameters whose defaults a request can be stored with; see `completed`.
     """
 
     plan: Any = None
+    result_plan: Any = None
     is_outdated: Callable[[int], bool] | None = None
     _has_records: bool | None = None
 
@@ -126,6 +128,7 @@ class Signature:
         self.note_defaults()
         if self._rest is None:
             self.plan = arguments_plan_of(self.constrained[each.name] for each in self._positional)
+        self.result_plan = result_plan_of(self.returns)
 
     def note_defaults(self) -> None:
         """Find the parameters with a default that fits their type."""

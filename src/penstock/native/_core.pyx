@@ -17,6 +17,7 @@ The same outcome for every behaviour of a handler rests on three rules:
 
 import sys
 import warnings
+from datetime import UTC, datetime
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -87,6 +88,22 @@ cdef extern from *:
         return PyBaseObject_Type.tp_new(type, no_arguments, NULL);
     }
 
+    /* Make an instance of a subclass of tuple, as `tuple.__new__` does. */
+    static inline PyObject *penstock_new_tuple(PyTypeObject *type, PyObject *items) {
+        PyObject *made, *arguments = PyTuple_Pack(1, items);
+        if (arguments == NULL) return NULL;
+        made = PyTuple_Type.tp_new(type, arguments, NULL);
+        Py_DECREF(arguments);
+        return made;
+    }
+
+    /* Whether a class lets its instances keep an attribute by themselves: in their dictionary, or in a slot. */
+    static inline int penstock_keeps(PyTypeObject *type, PyObject *name) {
+        PyObject *found = _PyType_Lookup(type, name);
+        return found == NULL || Py_IS_TYPE(found, &PyMemberDescr_Type)
+            || (Py_TYPE(found)->tp_descr_get == NULL && Py_TYPE(found)->tp_descr_set == NULL);
+    }
+
     static inline uint64_t penstock_load_be(const uint8_t *from, int width) {
         uint64_t value = 0;
         for (int index = 0; index < width; index++) value = (value << 8) | from[index];
@@ -107,10 +124,13 @@ cdef extern from *:
     int penstock_reads_plainly(PyTypeObject *type)
     void *penstock_comparison(PyTypeObject *type)
     object penstock_new_object(PyTypeObject *type, object no_arguments)
+    object penstock_new_tuple(PyTypeObject *type, object items)
+    int penstock_keeps(PyTypeObject *type, object name)
     uint64_t penstock_load_be(const uint8_t *source, int width) nogil
     void penstock_store_be(uint8_t *to, uint64_t value, int width) nogil
     PyObject *_PyType_Lookup(PyTypeObject *type, object name)
     object PyObject_GenericGetDict(object instance, void *context)
+    object PyObject_GenericGetAttr(object instance, object name)
     int PyObject_GenericSetAttr(object instance, object name, object value) except -1
     object PyObject_CallNoArgs(object function)
     object PyObject_CallOneArg(object function, object argument)
@@ -153,6 +173,7 @@ cdef enum:
     FRAMES_SPARE = 128  # more than the Python functions take, with values nested as deeply as a plan can be
     INLINE_BYTES = 1024
     SKIP_DEPTH_MAX = 8
+    ANY_DEPTH_MAX = 32
 
 cdef object _active, _python_hook, _python_get, _python_load, _python_refer, _python_changes, _python_release
 cdef Py_ssize_t _short_key = 0
@@ -187,6 +208,7 @@ def replace_methods(cls, blank):
 
 
 include "slots.pxi"
+include "keys.pxi"
 include "row_plan.pxi"
 include "row_reader.pxi"
 include "row_writer.pxi"

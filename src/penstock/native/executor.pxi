@@ -14,7 +14,7 @@ cdef enum:
 
 
 cdef struct ExecutorSlots:
-    Py_ssize_t app, has_strict_references, limits, read, declared_ms, delivers, escaped, interrupted, isolation, keeps_raised
+    Py_ssize_t app, has_strict_references, limits, read, declared_ms, delivers, escaped, interrupted, isolation
     Py_ssize_t published, raised, root, running, runs, sampler, secret, signature, stopped, touched
 
 
@@ -60,8 +60,7 @@ def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, en
     _of_executor.has_strict_references = _offset(cls, "_has_strict_references")
     _of_executor.read, _of_executor.delivers = _offset(cls, "_read"), _offset(cls, "delivers")
     _of_executor.escaped, _of_executor.interrupted = _offset(cls, "escaped"), _offset(cls, "interrupted")
-    _of_executor.isolation, _of_executor.keeps_raised = _offset(cls, "isolation"), _offset(cls, "keeps_raised")
-    _of_executor.published = _offset(cls, "_published")
+    _of_executor.isolation, _of_executor.published = _offset(cls, "isolation"), _offset(cls, "_published")
     _of_executor.raised, _of_executor.root = _offset(cls, "raised"), _offset(cls, "root")
     _of_executor.running, _of_executor.runs = _offset(cls, "running"), _offset(cls, "runs")
     _of_executor.sampler, _of_executor.secret = _offset(cls, "sampler"), _offset(cls, "secret")
@@ -76,7 +75,7 @@ def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, en
 
 
 cdef class Call:
-    """The call of a method that a request names."""
+    """The call of a method, or of a function, that a request names; a function has no entity type."""
 
     cdef object request, signature, entity_type
 
@@ -101,12 +100,10 @@ cdef int _frames_before(object isolation, int frames) except? -1:
 
 cdef bint _is_usual(object executor, object isolation):
     """Say whether compiled methods may run a transaction."""
-    if type(isolation) is not _Isolation or _slot(executor, _of_executor.keeps_raised) is not False:
+    if type(isolation) is not _Isolation:
         return False
     if _slot(isolation, _of_isolation.decimal) is not None:
         return False
-    if _slot(isolation, _of_isolation.begun) is True and not _slot(isolation, _of_isolation.settings):
-        return False  # the first transaction: Python measures the frames
     return penstock_frames_left() >= 2 * FRAMES_SPARE
 
 
@@ -119,16 +116,19 @@ cdef Call _call_of(object app, object body):
     except Exception:  # which Python raises again
         return None
     name, method = request.entity, request.method
-    if not name or request.key is None or method in _without_method:
+    if method in _without_method or app.is_personal:
         return None
-    entities = app.entities
-    if type(entities) is not dict or app.is_personal:
-        return None
-    found = PyDict_GetItemWithError(entities, name)
-    if found == NULL:
-        return None
-    call.entity_type = <object>found
-    methods = call.entity_type.methods
+    if not name:
+        methods = app.functions if request.key is None else None
+    else:
+        entities = app.entities
+        if type(entities) is not dict or request.key is None:
+            return None
+        found = PyDict_GetItemWithError(entities, name)
+        if found == NULL:
+            return None
+        call.entity_type = <object>found
+        methods = call.entity_type.methods
     if type(methods) is not dict:
         return None
     found = PyDict_GetItemWithError(methods, method)
@@ -174,6 +174,8 @@ cdef object _perform(object executor, object txn, Call call, object work, int fr
     context = PyContext_Copy(_slot(isolation, _of_isolation.base))
     PyContext_Enter(context)
     try:
+        if _slot(isolation, _of_isolation.begun) is True and not _slot(isolation, _of_isolation.settings):
+            isolation.enter()  # the first transaction measures the frames
         _take_frames(&taken, _frames_before(isolation, frames))
         PyContextVar_Set(_active, txn)
         reply, writes, failure = _process(executor, isolation, txn, call, work, &taken)
@@ -235,28 +237,28 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
     if sampler is not None:
         _look(executor, sampler, request, signature)
     _take_frames(taken, frames + RESULT_FRAMES)
-    root = None
-    row_plan = call.entity_type.row_plan
-    if type(row_plan) is RowPlan:
-        plan = <RowPlan>row_plan
-        instances = _slot(txn, _of_txn.instances)
+    if call.entity_type is None:
+        arguments = tuple(arguments)
+    elif type(call.entity_type.row_plan) is RowPlan:
+        plan = <RowPlan>call.entity_type.row_plan
+        root, instances = None, _slot(txn, _of_txn.instances)
         if type(request.key) is str and type(instances) is dict:
             root = _refer(plan.target, <str>request.key, <dict>instances)
         if root is None:
             root = call.entity_type.of_text(request.key)
         if not _load(txn, plan, root):
             _python_load(txn, call.entity_type, root)
+        arguments = (root, *arguments)
     else:
         root = call.entity_type.of_text(request.key)
         txn.load(call.entity_type, root)
+        arguments = (root, *arguments)
     if named:  # Cython's own call would count as a frame
-        result = PyObject_Call(signature.function, (root, *arguments), named)
-    elif arguments:
-        result = PyObject_CallObject(signature.function, (root, *arguments))
+        result = PyObject_Call(signature.function, arguments, named)
     else:
-        result = PyObject_CallOneArg(signature.function, root)
+        result = PyObject_CallObject(signature.function, arguments)
     _take_frames(taken, frames)
-    reply = _reply(executor, result)
+    reply = _reply(executor, signature, result)
     blocks = _slot(txn, _of_txn.blocks)
     writes = _changes(txn) if type(blocks) is list and not blocks else txn.conclude()
     if not _is_plain(executor, txn, signature, len(<bytes>reply), writes):
@@ -292,17 +294,22 @@ cdef int _look(object executor, object sampler, object request, object signature
     return 0
 
 
-cdef object _reply(object executor, object result):
-    """Return an encoded result; Python encodes what is no number, text or None, and raises the errors."""
+cdef object _reply(object executor, object signature, object result):
+    """Return an encoded result; Python encodes what is not of the declared type, and raises the errors."""
+    cdef object reply
     if result is None:
         return _nil
-    cls = type(result)
+    cls, plan = type(result), signature.result_plan
     if cls is int or cls is bool or cls is float or cls is str and len(<str>result) < LARGE:
         try:
             reply = _encode(result)
         except Exception:  # which Python raises again, with its text
             return executor._encode(result)
         if type(reply) is bytes and len(<bytes>reply) <= _slot(executor, _of_executor.limits).reply_bytes:
+            return reply
+    elif type(plan) is ResultPlan:
+        reply = _packed((<ResultPlan>plan).node, result)
+        if reply is not None and len(<bytes>reply) <= min(LARGE, _slot(executor, _of_executor.limits).reply_bytes):
             return reply
     return executor._encode(result)
 

@@ -1,13 +1,15 @@
 """Plans: the types of the values in the rows of a class."""
 
 cdef enum Kind:
-    INT, FLOAT, BOOL, STR, BYTES, NONE, OPTIONAL, REFERENCE, CODED, LIST, ARRAY, TUPLE, DICT, SET, FROZENSET
+    INT, FLOAT, BOOL, STR, BYTES, NONE, OPTIONAL, REFERENCE, CODED, RECORD, ANY, LIST, ARRAY, TUPLE, NAMED, DICT, SET
+    FROZENSET
 
 KINDS = {
     "int": INT, "float": FLOAT, "bool": BOOL, "str": STR, "bytes": BYTES, "none": NONE, "optional": OPTIONAL,
     "reference": REFERENCE, "list": LIST, "array": ARRAY, "tuple": TUPLE, "dict": DICT, "set": SET,
-    "frozenset": FROZENSET, "coded": CODED,
+    "frozenset": FROZENSET, "coded": CODED, "record": RECORD, "named": NAMED, "any": ANY,
 }
+_INSIDE = {OPTIONAL: 1, LIST: 1, ARRAY: 1, SET: 1, FROZENSET: 1, DICT: 2}
 
 
 @cython.final
@@ -15,30 +17,83 @@ cdef class Node:
     """The type of a value: its kind, the types inside, and the entity class of a reference or the codec.
 
     An `array` is a tuple of any length whose items have one type; a `tuple` has a type for each item. A `coded` value has a
-    codec, because its bytes are made elsewhere.
+    codec, because its bytes are made elsewhere. A `record` is stored as a map, and a `named` tuple as an array.
     """
 
     cdef Kind kind
     cdef tuple inside
     cdef Target target
     cdef Codec codec
+    cdef Record record
 
-    def __init__(self, str kind, tuple inside=(), object entity_type=None, Codec codec=None):
+    def __init__(self, str kind, tuple inside=(), object entity_type=None, Codec codec=None, Record record=None):
         self.kind = KINDS[kind]
-        self.inside = inside
-        self.codec = codec
+        self.inside, self.codec, self.record = inside, codec, record
         if (codec is None) == (self.kind == CODED):
             raise ValueError("coded values, and no others, have a codec")
         self.target = None if entity_type is None else Target(entity_type)
         for node in inside:
             if not isinstance(node, Node):
                 raise TypeError("the types inside of a type are nodes")
-        if len(inside) != {OPTIONAL: 1, LIST: 1, ARRAY: 1, SET: 1, FROZENSET: 1, DICT: 2}.get(
-            self.kind, len(inside) if self.kind == TUPLE else 0
+        is_record = self.kind == RECORD or self.kind == NAMED
+        if is_record == (record is None) or (self.kind == RECORD) == (record is None or record.style == STYLE_NAMED):
+            raise ValueError("records, and no other types, have fields")
+        if len(inside) != (
+            len(record.names) if is_record else _INSIDE.get(self.kind, len(inside) if self.kind == TUPLE else 0)
         ):
             raise ValueError(f"{kind} with {len(inside)} types inside")
         if (self.target is None) == (self.kind == REFERENCE):
             raise ValueError("references, and no other types, have an entity class")
+
+
+cdef enum Style:
+    STYLE_OBJECT, STYLE_STRUCT, STYLE_DICT, STYLE_NAMED
+
+STYLES = {"object": STYLE_OBJECT, "struct": STYLE_STRUCT, "dict": STYLE_DICT, "named": STYLE_NAMED}
+
+
+@cython.final
+cdef class Record:
+    """The class of a record, none of whose values runs code of a user when it is read or made.
+
+    Attributes of the constructor:
+        cls: The class.
+        style: An `object` keeps its fields as attributes (a dataclass), as a `struct` does, which is called to be made; a `dict`
+            is a dictionary (a `TypedDict`), and a `named` tuple is a tuple.
+        names: The names of the fields.
+        heads: The encoded names in stored maps.
+        may_lack: Whether each field may be missing.
+        tag: The encoded name and value with which the map begins; empty without.
+    """
+
+    cdef Style style
+    cdef object cls
+    cdef tuple names, heads, may_lack
+    cdef bytes tag
+    cdef Py_ssize_t extra  # the pairs of the map that are no fields
+
+    def __init__(self, cls, str style, tuple names, tuple heads, tuple may_lack, bytes tag=b""):
+        self.cls, self.style, self.names, self.heads, self.may_lack = cls, STYLES[style], names, heads, may_lack
+        self.tag, self.extra = tag, 1 if tag else 0
+        if not isinstance(cls, type) or (self.style == STYLE_NAMED and not issubclass(cls, tuple)):
+            raise TypeError(f"{cls!r} is no class of such records")
+        if not all([type(name) is str for name in names]) or not all([type(head) is bytes for head in heads]):
+            raise TypeError("each field has a name, and its bytes")
+        if not len(names) == len(heads) == len(may_lack):
+            raise ValueError("each field has a name, and its bytes")
+        if self.style != STYLE_DICT and True in may_lack:
+            raise ValueError("only a dictionary may lack a field")
+
+    cdef bint is_intact(self) except -1:
+        """Say whether attributes of the class are still read, and kept, without code of a user."""
+        cdef Py_ssize_t index
+        cdef PyTypeObject *cls = <PyTypeObject *>self.cls
+        if not penstock_reads_plainly(cls):
+            return False
+        for index in range(PyTuple_GET_SIZE(self.names)):
+            if not penstock_keeps(cls, self.names[index]):
+                return False
+        return True
 
 
 @cython.final
@@ -52,16 +107,20 @@ cdef class Codec:
         member: A value counts only if this attribute of it has, or is, what `expected` says; empty without this condition.
         expected: The object that the attribute is; a class if the attribute is an instance of exactly this class.
         is_closed: Whether only values count that `decode` returns for their bytes: members of an Enum, or literals.
+        without: A value whose bytes contain these is left to Python; empty if none is.
     """
 
     cdef tuple classes
     cdef object encode, decode, expected
     cdef str member
+    cdef bytes without
     cdef bint is_closed
     cdef void *compares  # the comparison of the first class, which a handler could replace
 
-    def __init__(self, tuple classes, encode, decode, str member="", expected=None, bint is_closed=False):
-        self.classes, self.encode, self.decode = classes, encode, decode
+    def __init__(
+        self, tuple classes, encode, decode, str member="", expected=None, bint is_closed=False, bytes without=b""
+    ):
+        self.classes, self.encode, self.decode, self.without = classes, encode, decode, without
         self.member, self.expected, self.is_closed = member, expected, is_closed
         self.compares = penstock_comparison(<PyTypeObject *>classes[0])
 
@@ -87,6 +146,8 @@ cdef class Codec:
             return None
         try:
             data = self.encode(value)
+            if self.without and self.without in data:
+                return None
             if not self.is_closed:
                 return data
             restored = self.decode(data)
@@ -105,8 +166,7 @@ cdef class Target:
 
     cdef object entity_type, cls, unloaded, asleep
     cdef str name, prefix, key_name
-    cdef bint key_is_text
-    cdef Py_ssize_t short_key
+    cdef KeyPlan key  # None if Python reads and writes the keys
 
     def __init__(self, entity_type):
         self.entity_type = entity_type
@@ -115,8 +175,7 @@ cdef class Target:
             if not isinstance(cls, type):
                 raise TypeError(f"{cls!r} is no class")
         self.name, self.prefix, self.key_name = entity_type.name, entity_type.prefix, entity_type.key_name
-        self.key_is_text = entity_type.key_is_text
-        self.short_key = _short_key
+        self.key = entity_type.key_plan
 
 
 @cython.final
@@ -177,3 +236,18 @@ cdef class ArgumentsPlan:
         """
         arguments = _arguments(self, data, instances) if type(instances) is dict else None
         return _FALLBACK if arguments is None else arguments
+
+
+@cython.final
+cdef class ResultPlan:
+    """The result of a method or a function."""
+
+    cdef Node node
+
+    def __init__(self, Node node not None):
+        self.node = node
+
+    def encode(self, value):
+        """Return the bytes of a result, or `FALLBACK`."""
+        data = _packed(self.node, value) if penstock_frames_left() >= FRAMES_SPARE else None
+        return _FALLBACK if data is None else data

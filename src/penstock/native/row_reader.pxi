@@ -115,7 +115,7 @@ cdef object _read_array(Reader *reader, Node node):
     cdef Py_ssize_t index
     if size < 0 or not _has(reader, size):  # each item has a byte at least
         return _FALLBACK
-    if node.kind == TUPLE:
+    if node.kind == TUPLE or node.kind == NAMED:
         if size != PyTuple_GET_SIZE(node.inside):
             return _FALLBACK
         items = []
@@ -124,7 +124,9 @@ cdef object _read_array(Reader *reader, Node node):
             if value is _FALLBACK:
                 return _FALLBACK
             items.append(value)
-        return tuple(items)
+        if node.kind == TUPLE:
+            return tuple(items)
+        return penstock_new_tuple(<PyTypeObject *>node.record.cls, tuple(items))
     items = []
     if not _read_items(reader, node, size, items):
         return _FALLBACK
@@ -156,6 +158,107 @@ cdef object _read_map(Reader *reader, Node node):
         if value is _FALLBACK:
             return _FALLBACK
         made[name] = value
+    return made
+
+
+cdef object _read_record(Reader *reader, Node node):
+    """Return a record whose map has its fields in their order, as they are written."""
+    cdef Record record = node.record
+    cdef Py_ssize_t size = _length(reader, 0x80, 0x8F, 0xDE, 2) - record.extra
+    cdef Py_ssize_t index, width = PyTuple_GET_SIZE(record.names)
+    cdef bint is_dict = record.style == STYLE_DICT
+    cdef dict named = {}
+    cdef object made = None
+    if size < 0 or size > width or not (is_dict or size == width and record.is_intact()):
+        return _FALLBACK
+    if record.extra and not _read_head(reader, record.tag):
+        return _FALLBACK
+    if record.style == STYLE_OBJECT:
+        made = penstock_new_object(<PyTypeObject *>record.cls, _NO_ARGUMENTS)
+    for index in range(width):
+        if not _read_head(reader, <bytes>record.heads[index]):
+            if record.may_lack[index] is True:
+                continue
+            return _FALLBACK
+        value = _read(reader, <Node>node.inside[index])
+        if value is _FALLBACK:
+            return _FALLBACK
+        size -= 1
+        if made is None:
+            PyDict_SetItem(named, <str>record.names[index], value)
+        else:
+            PyObject_GenericSetAttr(made, <str>record.names[index], value)
+    if size != 0:
+        return _FALLBACK
+    if record.style == STYLE_STRUCT:
+        return PyObject_Call(record.cls, _NO_ARGUMENTS, named)
+    return named if is_dict else made
+
+
+cdef bint _read_head(Reader *reader, bytes head) except -1:
+    """Read certain bytes; return whether they come next."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(head)
+    if not _has(reader, size) or memcmp(reader.at, PyBytes_AS_STRING(head), size):
+        return False
+    reader.at += size
+    return True
+
+
+cdef object _read_any(Reader *reader, int depth):
+    """Return a value of no declared type: what MessagePack has; maps have texts as names."""
+    cdef uint8_t head
+    cdef Py_ssize_t index, size
+    cdef object value = None
+    if not _has(reader, 1) or depth > ANY_DEPTH_MAX:
+        return _FALLBACK
+    head = reader.at[0]
+    if head == 0xC0:
+        reader.at += 1
+        return None
+    if head == 0xC2 or head == 0xC3:
+        reader.at += 1
+        return head == 0xC3
+    if head < 0x80 or head >= 0xE0 or 0xCC <= head <= 0xD3:
+        value = _read_int(reader)
+    elif 0xA0 <= head <= 0xBF or 0xD9 <= head <= 0xDB:
+        value = _read_text(reader)
+    elif head == 0xCB:
+        value = _read_float(reader)
+    elif 0xC4 <= head <= 0xC6:
+        value = _read_bytes(reader)
+    elif 0x90 <= head <= 0x9F or 0xDC <= head <= 0xDD:
+        return _read_any_array(reader, depth + 1)
+    elif 0x80 <= head <= 0x8F or 0xDE <= head <= 0xDF:
+        return _read_any_map(reader, depth + 1)
+    return _FALLBACK if value is None else value
+
+
+cdef object _read_any_array(Reader *reader, int depth):
+    cdef Py_ssize_t index, size = _length(reader, 0x90, 0x9F, 0xDC, 2)
+    cdef list items = []
+    if size < 0 or not _has(reader, size):
+        return _FALLBACK
+    for index in range(size):
+        value = _read_any(reader, depth)
+        if value is _FALLBACK:
+            return _FALLBACK
+        PyList_Append(items, value)
+    return items
+
+
+cdef object _read_any_map(Reader *reader, int depth):
+    cdef Py_ssize_t index, size = _length(reader, 0x80, 0x8F, 0xDE, 2)
+    cdef dict made = {}
+    if size < 0 or not _has(reader, 2 * size):
+        return _FALLBACK
+    for index in range(size):
+        name = _read_text(reader)
+        if name is None:
+            return _FALLBACK
+        value = _read_any(reader, depth)
+        if value is _FALLBACK:
+            return _FALLBACK
+        PyDict_SetItem(made, name, value)
     return made
 
 
@@ -252,6 +355,10 @@ cdef object _read(Reader *reader, Node node):
         return head == 0xC3
     if kind == CODED:
         return _read_coded(reader, node.codec)
+    if kind == RECORD:
+        return _read_record(reader, node)
+    if kind == ANY:
+        return _read_any(reader, 0)
     if kind == DICT:
         return _read_map(reader, node)
     if kind >= LIST:

@@ -9,7 +9,7 @@ cdef struct Writer:
     Py_ssize_t size
     Py_ssize_t room
     uint8_t inside[INLINE_BYTES]
-    Py_ssize_t references  # as many are kept: the prefixes and the texts of their keys, borrowed
+    Py_ssize_t references  # as many are kept: the prefixes of their keys, borrowed, and the texts
     bint has_unloaded
     PyObject *prefixes[MENTIONS_MAX]
     PyObject *texts[MENTIONS_MAX]
@@ -32,6 +32,15 @@ cdef inline void _begin_row(Writer *writer) noexcept:
     """Make a writer empty; each writer begins so, because a struct of C begins with any content."""
     writer.data, writer.size, writer.room = writer.inside, 0, INLINE_BYTES
     writer.references, writer.has_unloaded = 0, False
+
+
+cdef inline void _end_row(Writer *writer) noexcept:
+    """Release what a writer holds."""
+    cdef Py_ssize_t index
+    for index in range(writer.references):
+        Py_XDECREF(writer.texts[index])
+    if writer.data != writer.inside:
+        PyMem_Free(writer.data)
 
 
 cdef int _reserve(Writer *writer, Py_ssize_t size) except -1:
@@ -155,15 +164,16 @@ cdef bint _write_float(Writer *writer, double value) except -1:
 cdef bint _write_reference(Writer *writer, Target target, object value) except -1:
     """Write the key of a reference, as `EntityType.text_of` returns it."""
     cdef object cls = type(value)
-    if not (cls is target.unloaded or cls is target.cls or cls is target.asleep) or not target.key_is_text:
+    if not (cls is target.unloaded or cls is target.cls or cls is target.asleep) or target.key is None:
         return False
     attributes = PyObject_GenericGetDict(value, NULL)
     if type(attributes) is not dict:
         return False
-    key = <object>_or_none(PyDict_GetItemWithError(attributes, target.key_name))
-    if type(key) is not str:
+    key = _text_of(target.key, <object>_or_none(PyDict_GetItemWithError(attributes, target.key_name)))
+    if key is None:
         return False
-    if writer.references < MENTIONS_MAX:
+    if writer.references < MENTIONS_MAX and _mentions is not None:
+        Py_INCREF(key)
         writer.prefixes[writer.references], writer.texts[writer.references] = <PyObject *>target.prefix, <PyObject *>key
         writer.references += 1
     writer.has_unloaded = writer.has_unloaded or cls is target.unloaded
@@ -189,13 +199,120 @@ cdef bint _write_list(Writer *writer, Node node, list value) except -1:
 
 cdef bint _write_tuple(Writer *writer, Node node, tuple value) except -1:
     cdef Py_ssize_t index, size = PyTuple_GET_SIZE(value)
-    if size > 0xFFFFFFFF or (node.kind == TUPLE and size != PyTuple_GET_SIZE(node.inside)):
+    cdef bint is_array = node.kind == ARRAY
+    if size > 0xFFFFFFFF or not (is_array or size == PyTuple_GET_SIZE(node.inside)):
         return False
     _put_length(writer, size, 0x90, 15, 0xDC)
     for index in range(size):
-        if not _write(writer, <Node>node.inside[index if node.kind == TUPLE else 0], value[index]):
+        if not _write(writer, <Node>node.inside[0 if is_array else index], value[index]):
             return False
     return True
+
+
+cdef bint _write_record(Writer *writer, Node node, object value) except -1:
+    """Write a record as a map of its fields."""
+    cdef Record record = node.record
+    cdef Py_ssize_t index, width = PyTuple_GET_SIZE(record.names)
+    if record.style == STYLE_DICT:
+        return type(value) is dict and _write_typed_dict(writer, node, <dict>value)
+    if type(value) is not record.cls or not record.is_intact():
+        return False
+    _put_length(writer, width + record.extra, 0x80, 15, 0xDE)
+    _put_raw(writer, PyBytes_AS_STRING(record.tag), PyBytes_GET_SIZE(record.tag))
+    for index in range(width):
+        try:
+            part = PyObject_GenericGetAttr(value, record.names[index])
+        except AttributeError:
+            return False
+        if not _write_field(writer, node, index, part):
+            return False
+    return True
+
+
+cdef bint _write_field(Writer *writer, Node node, Py_ssize_t index, object value) except -1:
+    cdef bytes head = <bytes>node.record.heads[index]
+    _put_raw(writer, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head))
+    return _write(writer, <Node>node.inside[index], value)
+
+
+cdef bint _write_typed_dict(Writer *writer, Node node, dict value) except -1:
+    cdef Record record = node.record
+    cdef Py_ssize_t index, place = 0
+    cdef PyObject *name
+    cdef PyObject *part
+    while PyDict_Next(value, &place, &name, &part):
+        if type(<object>name) is not str:  # a look-up could run code of a user
+            return False
+    _put_length(writer, PyDict_Size(value) + record.extra, 0x80, 15, 0xDE)
+    place = 0
+    for index in range(PyTuple_GET_SIZE(record.names)):
+        part = PyDict_GetItemWithError(value, record.names[index])
+        if part != NULL:
+            place += 1
+            item = <object>part  # held, whatever happens to the dictionary
+            if not _write_field(writer, node, index, item):
+                return False
+        elif record.may_lack[index] is not True:
+            return False
+    return place == PyDict_Size(value)
+
+
+cdef bint _write_any(Writer *writer, object value, int depth) except -1:
+    """Write a value of no declared type, if reading it gives the same."""
+    cdef object cls = type(value)
+    cdef Py_ssize_t index = 0, size
+    if value is None:
+        return _put(writer, 0xC0, 0, 0) == 0
+    if cls is str:
+        return _write_text(writer, value)
+    if cls is int:
+        return _write_int(writer, value)
+    if cls is bool:
+        return _put(writer, 0xC3 if value is True else 0xC2, 0, 0) == 0
+    if cls is float:
+        return _write_float(writer, value)
+    if cls is bytes:
+        return _write_bytes(writer, <bytes>value)
+    if depth == ANY_DEPTH_MAX:
+        return False
+    if cls is dict:
+        return _write_any_dict(writer, <dict>value, depth + 1)
+    if cls is not list:
+        return False
+    size = PyList_GET_SIZE(<list>value)
+    if size > 0xFFFFFFFF:
+        return False
+    _put_length(writer, size, 0x90, 15, 0xDC)
+    while index < PyList_GET_SIZE(<list>value):
+        if not _write_any(writer, (<list>value)[index], depth + 1):
+            return False
+        index += 1
+    return index == size
+
+
+cdef bint _write_any_dict(Writer *writer, dict value, int depth) except -1:
+    cdef list pairs = []
+    for name, item in tuple(value.items()):
+        if type(name) is not str:
+            return False
+        data = _packed(_TEXT, name)
+        if data is None:
+            return False
+        pairs.append((data, item))
+    if len(pairs) > 0xFFFFFFFF:
+        return False
+    pairs.sort(key=_first)
+    _put_length(writer, len(pairs), 0x80, 15, 0xDE)
+    for data, item in pairs:
+        _put_raw(writer, PyBytes_AS_STRING(<bytes>data), PyBytes_GET_SIZE(<bytes>data))
+        if not _write_any(writer, item, depth):
+            return False
+    return True
+
+
+cdef bint _write_bytes(Writer *writer, bytes value) except -1:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(value)
+    return size <= 0xFFFFFFFF and _put_data(writer, PyBytes_AS_STRING(value), size, 0xC4) == 0
 
 
 cdef bytes _packed(Node node, object value):
@@ -207,8 +324,7 @@ cdef bytes _packed(Node node, object value):
             return None
         return PyBytes_FromStringAndSize(<const char *>writer.data, writer.size)
     finally:
-        if writer.data != writer.inside:
-            PyMem_Free(writer.data)
+        _end_row(&writer)
 
 
 cdef bint _write_sorted(Writer *writer, list packed, uint8_t fix, uint8_t wide) except -1:
@@ -255,6 +371,9 @@ def _first(tuple pair):
     return pair[0]
 
 
+cdef Node _TEXT = Node("str")
+
+
 cdef bint _write(Writer *writer, Node node, object value) except -1:
     """Write a value; return whether it is exactly of the type, with the same bytes as Python would write."""
     cdef Kind kind = node.kind
@@ -276,14 +395,14 @@ cdef bint _write(Writer *writer, Node node, object value) except -1:
     if kind == FLOAT:
         return cls is float and _write_float(writer, value)
     if kind == BYTES:
-        return (
-            cls is bytes
-            and PyBytes_GET_SIZE(<bytes>value) <= 0xFFFFFFFF
-            and _put_data(writer, PyBytes_AS_STRING(<bytes>value), PyBytes_GET_SIZE(<bytes>value), 0xC4) == 0
-        )
+        return cls is bytes and _write_bytes(writer, <bytes>value)
     if kind == CODED:
         data = node.codec.encoded(value)
         return data is not None and _put_raw(writer, PyBytes_AS_STRING(<bytes>data), PyBytes_GET_SIZE(<bytes>data)) == 0
+    if kind == RECORD:
+        return _write_record(writer, node, value)
+    if kind == ANY:
+        return _write_any(writer, value, 0)
     if kind == LIST:
         return cls is list and _write_list(writer, node, <list>value)
     if kind == DICT:
@@ -292,7 +411,7 @@ cdef bint _write(Writer *writer, Node node, object value) except -1:
         return cls is set and _write_set(writer, node, value)
     if kind == FROZENSET:
         return cls is frozenset and _write_set(writer, node, value)
-    return cls is tuple and _write_tuple(writer, node, <tuple>value)
+    return cls is (node.record.cls if kind == NAMED else tuple) and _write_tuple(writer, node, <tuple>value)
 
 
 cdef object _encode_change(RowPlan plan, dict values, object before):
@@ -322,19 +441,19 @@ cdef object _encode_change(RowPlan plan, dict values, object before):
             _mention(&writer, plan, values)
         return PyBytes_FromStringAndSize(<const char *>writer.data, writer.size)
     finally:
-        if writer.data != writer.inside:
-            PyMem_Free(writer.data)
+        _end_row(&writer)
 
 
 cdef int _mention(Writer *writer, RowPlan plan, dict values) except -1:
     """Add the mentions of a row to the list; its attributes still hold the keys."""
     cdef Py_ssize_t index
     cdef PyObject *name = PyDict_GetItemWithError(values, plan.target.key_name)
-    if not plan.target.key_is_text or name == NULL or type(<object>name) is not str:
+    cdef object text = None if name == NULL or plan.target.key is None else _text_of(plan.target.key, <object>name)
+    if text is None:
         return 0
     keys = [
         PyUnicode_Concat(<object>writer.prefixes[index], <object>writer.texts[index])
         for index in range(writer.references)
     ]
-    _mentions.append((PyUnicode_Concat(plan.target.prefix, <object>name), keys))
+    _mentions.append((PyUnicode_Concat(plan.target.prefix, text), keys))
     return 0

@@ -2,17 +2,22 @@
 
 cdef object _refer(Target target, str text, dict instances):
     """Return the reference with the text of a key; None if Python must make it."""
-    cdef Py_ssize_t size = len(text)
     cdef PyObject *known
-    if not target.key_is_text or size == 0 or size >= target.short_key:
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(text)
+    if target.key is None or size == 0 or size >= _short_key and target.key.kind == KEY_TEXT:
         return None
-    key = PyUnicode_Concat(target.prefix, text)
-    known = PyDict_GetItemWithError(instances, key)
+    full = PyUnicode_Concat(target.prefix, text)
+    known = PyDict_GetItemWithError(instances, full)
     if known != NULL and <object>known is not None:
         return <object>known
+    key = _key_at(target.key, text)
+    return None if key is None else _new_reference(target, full, key, instances)
+
+
+cdef object _new_reference(Target target, object full, object key, dict instances):
     made = penstock_new_object(<PyTypeObject *>target.unloaded, _NO_ARGUMENTS)
-    PyObject_GenericSetAttr(made, target.key_name, text)
-    PyDict_SetItem(instances, key, made)
+    PyObject_GenericSetAttr(made, target.key_name, key)
+    PyDict_SetItem(instances, full, made)
     return made
 
 
@@ -31,17 +36,20 @@ cdef bint _load(object txn, RowPlan plan, object instance) except -1:
     cdef Target target = plan.target
     cdef PyObject *found
     cdef dict values
-    if penstock_frames_left() < FRAMES_SPARE or not target.key_is_text or type(txn) is not _Transaction:
+    if penstock_frames_left() < FRAMES_SPARE or target.key is None or type(txn) is not _Transaction:
         return False
     attributes = PyObject_GenericGetDict(instance, NULL)
     instances, before = _slot(txn, _of_txn.instances), _slot(txn, _of_txn.before)
     if type(attributes) is not dict or type(instances) is not dict or type(before) is not dict:
         return False
     found = PyDict_GetItemWithError(attributes, target.key_name)
-    if found == NULL or type(<object>found) is not str:
+    if found == NULL:
         return False
     name = <object>found
-    key = PyUnicode_Concat(target.prefix, name)
+    text = _text_of(target.key, name)
+    if text is None:
+        return False
+    key = PyUnicode_Concat(target.prefix, text)
     if PyDict_SetDefault(instances, key, instance) != <PyObject *>instance:
         return False
     found = PyDict_GetItemWithError(before, key)
@@ -185,11 +193,13 @@ cdef object _changes(object txn):
 
 
 cdef bint _has_key(RowPlan plan, dict values, object key) except -1:
-    """Say whether attributes have the key of an entity, which is a text."""
+    """Say whether attributes have the key of an entity."""
     cdef PyObject *name = PyDict_GetItemWithError(values, plan.target.key_name)
-    if name == NULL or type(<object>name) is not str:
+    cdef str text
+    if name == NULL or plan.target.key is None:
         return False
-    return _joins(plan.target.prefix, <str><object>name, key) or PyUnicode_Concat(plan.target.prefix, <object>name) == key
+    text = _text_of(plan.target.key, <object>name)
+    return text is not None and (_joins(plan.target.prefix, text, key) or PyUnicode_Concat(plan.target.prefix, text) == key)
 
 
 cdef bint _joins(str prefix, str text, object key):

@@ -34,6 +34,11 @@ class Place(NamedTuple):
     number: int = 1
 
 
+class Storey(Enum):
+    LOW = 1
+    HIGH = 20
+
+
 Code = NewType("Code", str)
 
 
@@ -82,6 +87,7 @@ MOMENT = datetime(2026, 1, 1, 12, tzinfo=UTC)
     [
         (Hall, Hall.BIG, "big hall"),
         (Floor, Floor.CELLAR, "-1"),
+        (Storey, Storey.HIGH, "20"),
         (tuple[str, int], ('a"/', -3), '["a\\"/",-3]'),
         (tuple[str], ("",), '[""]'),
         (Literal["big", "small"], "small", "small"),

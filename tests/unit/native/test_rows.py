@@ -1,4 +1,4 @@
-"""Rows and arguments of the compiled implementation: each is that of Python, or is left to Python."""
+"""Rows, keys, arguments and results of the compiled implementation: each is that of Python, or is left to Python."""
 
 import random
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.native_build import needs_compiled
-from tests.row_cases import check_arguments, check_decoding, check_encoding
+from tests.row_cases import check_arguments, check_decoding, check_encoding, check_key, check_result
 
 CASES = 500  # scripts/fuzz_native runs thousands more, with sanitizers
 Check = Callable[[random.Random, float], bool]
@@ -17,16 +17,18 @@ def _compiled() -> None:
     needs_compiled()
 
 
-def test_fitting_values_are_encoded_alike(seed: int) -> None:
-    """The row of attributes that fit is that of Python, and always compiled."""
+@pytest.mark.parametrize("check", [check_encoding, check_result])
+def test_fitting_values_are_encoded_alike(check: Check, seed: int) -> None:
+    """The row of attributes that fit is that of Python, as is a result that fits, and always compiled."""
     draw = random.Random(seed)
-    assert all(check_encoding(draw, 0.0) for _ in range(CASES))
+    assert all(check(draw, 0.0) for _ in range(CASES))
 
 
-def test_other_values_are_left_to_python(seed: int) -> None:
-    """Where values do not fit exactly, the row is that of Python, or Python makes it or says why not."""
+@pytest.mark.parametrize("check", [check_encoding, check_result, check_key])
+def test_other_values_are_left_to_python(check: Check, seed: int) -> None:
+    """Where values do not fit exactly, the bytes are those of Python, or Python makes them or says why not."""
     draw = random.Random(seed)
-    compiled_cases = sum(check_encoding(draw, 0.1) for _ in range(CASES))
+    compiled_cases = sum(check(draw, 0.1) for _ in range(CASES))
     assert 0 < compiled_cases < CASES
 
 
