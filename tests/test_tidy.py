@@ -32,6 +32,8 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "engine/failure.py",
     "engine/isolation.py",
     "engine/streams/resumption.py",
+    "exchange/cells.py",  # records and validators of a user, which a row of an import makes
+    "exchange/states.py",
     "files/key_service.py",  # the service of a user
     "model/versions/widening.py",  # factories of defaults
     "model/upcast.py",  # functions with @migrate

@@ -6,15 +6,17 @@ import msgspec
 import pytest
 
 from penstock import Put
-from penstock.base.ids import RequestId
+from penstock.base.ids import Epoch, RequestId
 from penstock.deployment.loading import load_app
 from penstock.engine.limits import Limits
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import replay
+from penstock.journal.staged import StagedRows
 from penstock.log.api import Entry
 from penstock.model.application import App
 from penstock.model.call import Call, encoded
+from penstock.model.control import Import, encode_control
 from penstock.model.table_scan import decode_scan, is_scan
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.spark.quarantine import PART_OF, STEPS_OF
@@ -254,4 +256,34 @@ def test_an_entity_that_kills_the_worker_has_no_rows(drive: Drive, step: int) ->
     assert keys == ({"o05"} if step else {"o00", "o01", "o02", "o03"})
     expected = open_rows(drive)
     assert drive.folded() == {at: row for at, row in expected.items() if at[0] not in keys}
+    drive.inline.close()
+
+
+def test_an_import_brings_its_entities_to_a_published_table(drive: Drive) -> None:
+    """A scan follows the epoch of the import, also if the driver ends before it has appended the first piece."""
+    drive.use("shop", 5)
+    drive.finish()
+    order = drive.app.entities["Order"]
+    values = [{"order_id": f"i{n}", "total": n, "shipped": n == 2} for n in range(6)]
+    states = [order.encode(each) for each in values]
+    piece = StagedRows(drive.data).put([f"i{n}" for n in range(6)], states, "x")
+    body = encode_control(Import("Order", order.shape.tag, (piece,), 6))
+    drive.inline.log.append([Entry(RequestId("import~~x"), body, b"", 0, is_control=True)])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(drive.inline.driver, "append_later", lambda *_: None)
+        drive.inline.advance(int(drive.inline.log.end()))
+    drive.use("shop", 5)
+    drive.finish()
+    assert drive.folded() == open_rows(drive)
+    assert len(drive.folded()) == ORDERS - 1 + 5
+    first = drive.inline.driver.epoch
+    app: App = drive.app
+    with (
+        HistoryReader(drive.data, app) as past,
+        CodeVersions(past, app, drive.spec, present_only=True) as versions,
+    ):
+        replayed = replay(
+            past, versions, Limits(), past.span(Epoch(first - 4), None), lambda *_: None
+        )
+    assert replayed.divergence is None
     drive.inline.close()

@@ -14,6 +14,7 @@ MSGPACK: Final = "application/msgpack"
 NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
+PARQUET: Final = "application/vnd.apache.parquet"
 
 EPOCH: Final = "Penstock-Epoch"
 REQUEST_ID: Final = "Penstock-Request-Id"

@@ -109,6 +109,14 @@ COMMANDS: Final = {
     "append": Listing(
         "penstock.cli.requests.append", "Append events to a stream of an application, as one atom."
     ),
+    "import": Listing(
+        "penstock.cli.exchange.import_command",
+        "Import a file or a table into a class, all rows at one place in the order.",
+    ),
+    "export": Listing(
+        "penstock.cli.exchange.export_command",
+        "Write a class, a stream or the rows of a query, at one epoch, into a file.",
+    ),
     "generate": Listing(
         "penstock.cli.running.generate", "Run the generators of an application against a gateway."
     ),

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from penstock.base.deployment_answers import DeploymentResult
-from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.base.ids import Epoch, Lsn
 from penstock.deployment.archives import Archives
 from penstock.deployment.code_check import check_code
 from penstock.deployment.code_in_force import deployment_in_force
@@ -27,8 +27,15 @@ from penstock.files.durable import storage
 from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.log.api import Log
-from penstock.model.control import Deploy, DeployedCode, decode_control, is_control
-from penstock.orders.order import Place, Way, append_control, driver_runs, settled
+from penstock.model.control import Deploy, DeployedCode
+from penstock.orders.order import (
+    Place,
+    Way,
+    append_control,
+    driver_runs,
+    settled,
+    waiting_controls,
+)
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -217,15 +224,7 @@ def newest_code(data: Path, journal: Journal, log: Log) -> DeployedCode | None:
 
 def waiting_code(journal: Journal, log: Log) -> list[DeployedCode]:
     """Return the code of the deployments in the log that no epoch has executed yet, in order."""
-    last = journal.last()
-    start = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
-    waiting = []
-    for lsn in log.controls(start, log.end()):
-        (record,) = log.read(lsn, Lsn(lsn + 1))
-        control = decode_control(record.body) if is_control(record.body) else None
-        if isinstance(control, Deploy):
-            waiting.append(control.code)
-    return waiting
+    return [each.code for each in waiting_controls(journal, log) if isinstance(each, Deploy)]
 
 
 class DeployOrder(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from penstock import orders
 from penstock.base.http import JSON, STATUS
 from penstock.errors import PenstockError, RequestError, TimedOut, UserError
+from penstock.exchange import import_order
 from penstock.gateway.errors import error_response, failure_of
 from penstock.gateway.flow import orders as pauses
 from penstock.gateway.http_request import HttpRequest
@@ -52,9 +53,10 @@ Turns = defaultdict[str, asyncio.Lock]
 
 
 def order_routes() -> Iterator[tuple[Route, type[Order[Any]] | Report[Any]]]:
-    """Yield the path of each order and report, in the folder `orders` and in `gateway.flow.orders`."""
+    """Yield the path of each order and report, in the folder `orders`, in `gateway.flow.orders` and in `exchange`."""
     modules = [import_module(each.name) for each in iter_modules(orders.__path__, _PREFIX)]
-    for module in (*modules, pauses):  # the order of pauses knows the limits of the gateway
+    # The order of pauses knows the limits of the gateway, and that of imports the code in force.
+    for module in (*modules, pauses, import_order):
         for member in vars(module).values():
             if isinstance(member, Report):
                 yield _report_route(member), member

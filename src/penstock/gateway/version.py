@@ -19,6 +19,7 @@ from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.handlers.exports import ExportHandler
 from penstock.gateway.handlers.failed import FailedHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
@@ -137,6 +138,7 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         reads=reads,
         entity_reads=entity_reads,
         changes=ChangesHandler(app, shared.sql, entity_reads, tail),
+        exports=ExportHandler(app, config),
         pages=pages,
         failed=FailedHandler(config),
         health=shared.health,

@@ -1,7 +1,7 @@
 """The backup set of an application: the names of its shared root that cannot be rebuilt, and its log.
 
-The set consists of the journal without its checkpoints, the log, source archives, snapshots, savepoints,
-the API keys and the certificates of erasures. Snapshots belong to it because the journal may no longer hold the epochs that they were made
+The set consists of the journal without its checkpoints, the log, the rows of imports that wait in it, source archives,
+snapshots, savepoints, the API keys and the certificates of erasures. Snapshots belong to it because the journal may no longer hold the epochs that they were made
 from; their Delta tables can be rebuilt. All files but the log are small or immutable, and are known
 by their checksums.
 
@@ -10,7 +10,7 @@ changes after it was listed, the set is listed again; a file that is missing twi
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,8 @@ from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory
+from penstock.journal.staged import StagedRows
+from penstock.journal.staged import file_of as staged_file
 from penstock.log.copy_prefix import PositionRange
 from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
@@ -143,6 +145,7 @@ def _list(data: Path, app: str) -> tuple[BackupSet, Lsn]:
         stored += inventory.files(unit)
     files += [FileEntry(f"{JOURNAL}/{file.path}", file.size, file.checksum) for file in stored]
     files += _archives(data, root)  # each archive is older than the deployment that names it
+    files += _staged_rows(data, root)
     ends = (first.epoch, newest.epoch, first.time_us, newest.time_us)
     backup_set = BackupSet(app, journal.identity, *ends, files)
     return backup_set, newest.positions.get(ONLY_PARTITION, Lsn(0))
@@ -180,6 +183,14 @@ def _archives(data: Path, root: SharedRoot) -> Iterator[FileEntry]:
     """Yield the source archives of all deployments, also of those that wait in the log."""
     for name in Archives(data).names():
         yield _entry_of(root, archive_file(name))
+
+
+def _staged_rows(data: Path, root: SharedRoot) -> Iterator[FileEntry]:
+    """Yield the files of imports that wait in the log."""
+    for name in StagedRows(data).names():
+        # The driver has removed one whose rows are in the journal by now: no record that waits names it.
+        with suppress(FileNotFoundError):
+            yield _entry_of(root, staged_file(name))
 
 
 def _entry_of(root: SharedRoot, name: str) -> FileEntry:

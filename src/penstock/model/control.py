@@ -5,7 +5,7 @@ whose only argument is the control. No function can have such a name. A control 
 executes it between two epochs of requests.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -80,7 +80,27 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe", tag_field="control
     start: str | int
 
 
-Control = Deploy | Move | Erase | Subscribe
+class Import(msgspec.Struct, frozen=True, tag="import", tag_field="control"):
+    """Put rows into a class, all of them or none.
+
+    Attributes:
+        entity: The stored name of the class.
+        tag: The tag of the shape that the rows have.
+        pieces: The names of the files with the rows (`journal.staged`), in order.
+        rows: The number of the rows.
+        existing: The treatment of a row whose entity exists.
+        by: The principal that has ordered it; empty for a command on the machine.
+    """
+
+    entity: str
+    tag: int
+    pieces: tuple[str, ...]
+    rows: int
+    existing: Literal["refuse", "replace", "skip"] = "refuse"
+    by: str = ""
+
+
+Control = Deploy | Move | Erase | Subscribe | Import
 """Every control."""
 
 _HEAD: Final = b"\x95\xa0\xc0"
@@ -116,6 +136,8 @@ def control_text(body: bytes) -> str:
         return f"an invalid control record ({error})"
     if isinstance(control, Deploy):
         return f"a deployment of {control.code.module} (archive {control.code.archive[:12]})"
+    if isinstance(control, Import):
+        return f"an import of {control.rows} rows into {control.entity}"
     values = [f"{name}={value!r}" for name, value in msgspec.structs.asdict(control).items()]
     return " ".join(["control record", type(control).__name__.lower(), *values])
 

@@ -15,11 +15,12 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.engine.streams.derived_ids import MARK
 from penstock.errors import ConfigError, TimedOut
+from penstock.journal.api import Journal
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
-from penstock.model.control import Control, encode_control
+from penstock.model.control import Control, decode_control, encode_control, is_control
 from penstock.model.reply import Reply
 from penstock.process import presence
 from penstock.process.config import Config
@@ -149,6 +150,18 @@ def append_control(log: Log, order: str, number: str, control: Control) -> Lsn:
 def control_id(order: str, number: str) -> RequestId:
     """Return the id of a control record: `erase~~5c21`. A caller who could choose it would block the order."""
     return RequestId(f"{order}{MARK}{number}")
+
+
+def waiting_controls(journal: Journal, log: Log) -> list[Control]:
+    """Return the control records in the log that no epoch has executed yet, in order."""
+    last = journal.last()
+    start = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
+    waiting = []
+    for lsn in log.controls(start, log.end()):
+        (record,) = log.read(lsn, Lsn(lsn + 1))
+        if is_control(record.body):
+            waiting.append(decode_control(record.body))
+    return waiting
 
 
 def driver_runs(settings: Config) -> bool:

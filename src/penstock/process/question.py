@@ -145,13 +145,18 @@ def answer_question(question_type: type[Q], work: Callable[[Q, BinaryIO], object
         try:
             answer = envelope_of(work(question, answer_file))
         except PenstockError as error:
-            answer = msgspec.msgpack.encode(_Envelope(failure=failure_of(error)))
+            answer = envelope_of_failure(error)
         answer_file.write(answer)
 
 
 def envelope_of(answer: object) -> bytes:
     """Return an answer as a child writes it."""
     return msgspec.msgpack.encode(_Envelope(msgspec.Raw(msgspec.msgpack.encode(answer))))
+
+
+def envelope_of_failure(error: PenstockError) -> bytes:
+    """Return the error that has ended the work of a child, as it writes it."""
+    return msgspec.msgpack.encode(_Envelope(failure=failure_of(error)))
 
 
 def receive_question(question_type: type[Q]) -> tuple[Q, BinaryIO]:

@@ -24,11 +24,15 @@ from penstock.deployment.isolated_upcasts import isolated_upcasts
 from penstock.deployment.loading import load_app
 from penstock.errors import Corrupt, PenstockError
 from penstock.files import durable
+from penstock.files.durable import storage
 from penstock.files.layout import RUN, STATE
 from penstock.files.roots import snapshots_root
 from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, StepObserver
+from penstock.journal.staged import StagedRows
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
+from penstock.model.control import Import
+from penstock.orders.order import waiting_controls
 from penstock.process import logs
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -47,6 +51,9 @@ from penstock.state.stores import remove_former_stores
 _log = logging.getLogger(__name__)
 
 REPORT: Final = "maintenance.json"
+
+_STAGED_S: Final = 86_400.0
+"""How long the rows of an import stay that no record in the log names: the order may still read its source."""
 
 
 class MaintenanceWork(msgspec.Struct, frozen=True):
@@ -184,7 +191,19 @@ def _forget(
     )
     reached("snapshots-thinned")
     remove_surplus_archives(config.data, journal, lambda: _waiting_archives(config, journal))
+    with storage("remove the rows of imports"):
+        StagedRows(config.data).remove_others(_waiting_rows(config, journal), _STAGED_S)
     return verdict
+
+
+def _waiting_rows(config: Config, journal: Journal) -> set[str]:
+    """Return the files of the imports that wait in the log."""
+    directory = DataDirectory(config.data)
+    if not directory.log_path.exists():
+        return set()
+    with closing(directory.open_log(config)) as log:
+        every = waiting_controls(journal, log)
+        return {name for each in every if isinstance(each, Import) for name in each.pieces}
 
 
 def _waiting_archives(config: Config, journal: Journal) -> list[str]:

@@ -1,6 +1,6 @@
-"""The formats of results: JSON, JSON lines, CSV and Arrow streams.
+"""The formats of results: JSON, JSON lines, CSV, Arrow streams and Parquet.
 
-Arrow is lossless and has DuckDB's types. JSON and CSV write values that JavaScript would change as text:
+Arrow and Parquet are lossless and have DuckDB's types. JSON and CSV write values that JavaScript would change as text:
 integers beyond ±(2^53 - 1), every DECIMAL, and NaN and the infinities (`"NaN"`, `"Infinity"`). BLOB
 is base64, INTERVAL and timestamps are ISO 8601, and STRUCT is an object. MAP is an object if its keys
 are text, else a list of pairs. In CSV, nested values are JSON, NULL is empty, and empty text is `""`.
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from pyarrow import csv
+from pyarrow import csv, parquet
 
 from penstock.base import http
 from penstock.base.decimals import DECIMAL_PLACES, short_decimal
@@ -39,6 +39,7 @@ class ResultFormat(StrEnum):
     LINES = http.NDJSON
     CSV = http.CSV
     ARROW = http.ARROW
+    PARQUET = http.PARQUET
 
 
 def accepted_format(accept: str) -> ResultFormat:
@@ -61,6 +62,8 @@ def encode_result(result: QueryResult, result_format: ResultFormat) -> bytes:
             return _csv(result.table)
         case ResultFormat.ARROW:
             return _arrow(result)
+        case ResultFormat.PARQUET:
+            return _parquet(result)
 
 
 def json_rows(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -96,6 +99,13 @@ def _arrow(result: QueryResult) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _parquet(result: QueryResult) -> bytes:
+    metadata = {**(result.table.schema.metadata or {}), EPOCH: str(result.epoch).encode()}
+    sink = pa.BufferOutputStream()
+    parquet.write_table(result.table.replace_schema_metadata(metadata), sink, compression="zstd")
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 

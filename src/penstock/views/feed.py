@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import xxhash
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import Corrupt, Diverged
+from penstock.errors import Corrupt
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.snapshots.newest_states import LastChanges
 from penstock.snapshots.snapshot import Manifest, Snapshots
+from penstock.snapshots.states_in_parts import StatesInParts, base_of
 from penstock.sql_view.change_batch import ChangeBatch, journal_batches
 from penstock.views.tables import ViewTables, merged
 from penstock.views.target import Position, TableChange
@@ -72,13 +72,7 @@ class Feed:
         Raises:
             Diverged: Neither the journal nor a snapshot leads to the epoch.
         """
-        first = self._journal.first()
-        manifests = self._snapshots.every(epoch)
-        base = next((each for each in manifests if each.epoch + 1 >= first), None)
-        if base is None and first > 0:
-            raise Diverged(
-                f"the journal begins with epoch {first}, and no snapshot holds the state before it; restore a backup"
-            )
+        base = base_of(self._journal, self._snapshots, epoch)
         return Filling(self._journal, self._snapshots, tables, base, epoch)
 
     def first_atoms(self, streams: Iterable[str]) -> dict[str, int]:
@@ -159,21 +153,12 @@ class Filling:
         self.done = 1.0
 
     def _class(self, name: str) -> Iterator[tuple[float, Iterable[TableChange]]]:
-        """Yield the entities of a class, from the snapshot without those that changed behind it, and then these."""
-        base = BEFORE_FIRST if self._base is None else self._base.epoch
-        changed = LastChanges(self._journal, name, base, self._epoch)
-        class_files = None if self._base is None else self._base.classes.get(name)
-        files = [] if class_files is None else class_files.files
-        total = max(1, sum(file.rows for file in files) + len(changed))
+        """Yield the entities of a class, and the part of them that is done."""
+        parts = StatesInParts(self._journal, self._snapshots, name, self._base, self._epoch)
+        total = max(1, len(parts))
         done = 0
-        for file in files:
-            assert class_files is not None
-            rows = self._snapshots.states(class_files, file)
-            for step in _steps(rows.filter(pc.invert(changed.has(rows["key"])))):
-                yield (done + step.num_rows) / total, self._rows_of(name, step)
-            done += file.rows
-        for rows in _joined(changed.states()):
-            for step in _steps(rows.filter(pc.is_valid(rows["state"]))):
+        for rows in parts:
+            for step in _steps(rows):
                 yield min(1.0, (done + step.num_rows) / total), self._rows_of(name, step)
             done += rows.num_rows
 
@@ -191,20 +176,6 @@ class Filling:
                     (epoch - after) / max(1, self._epoch - after),
                     _of_atoms(self._tables, step),
                 )
-
-
-def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join small tables: an epoch may have a few rows, and its share of the work is not smaller for that."""
-    pending: list[pa.Table] = []
-    count = 0
-    for table in tables:
-        pending.append(table)
-        count += table.num_rows
-        if count >= _STEP:
-            yield pa.concat_tables(pending)
-            pending, count = [], 0
-    if count:
-        yield pa.concat_tables(pending)
 
 
 def _steps(rows: pa.Table) -> Iterator[pa.Table]:

@@ -27,6 +27,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 WORDS = {
     "call": ["Item", "i1", "exists"],
     "changes": ["Item"],
+    "import": ["Item", "items.csv"],
+    "export": ["Item", "items.csv"],
     "tail": ["lines"],
     "trace": ["r1"],
     "cancel": ["r1"],

@@ -75,6 +75,7 @@ RIGHTS = {
     "GET /lamps/a/light": {"call"},
     "GET /entities/Lamp/a": {"read"},
     "GET /entities/Lamp/changes?from=0": {"read"},
+    "GET /export/Lamp": {"read"},
     "GET /entities/Nothing/a/history": {"sql"},
     "GET /requests/unknown": KNOWN,
     "DELETE /requests/unknown": KNOWN,

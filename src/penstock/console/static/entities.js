@@ -4,6 +4,7 @@ import { quoted, sql } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
 import { showEntity } from "./entity.js";
 import { EntityFilter } from "./entity_filter.js";
+import { exportButtons } from "./exports.js";
 import { count, plural } from "./format.js";
 import { live } from "./live.js";
 import { dataTable } from "./table.js";
@@ -55,6 +56,7 @@ export async function open(body, { rest, search }, heading) {
     ),
     list.form,
     list.result,
+    exportButtons(operator.name),
   );
   list.load();
   return { close: () => list.close() };

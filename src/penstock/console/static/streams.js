@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
+import { exportButtons } from "./exports.js";
 import { count, moment, rate } from "./format.js";
 import { encode } from "./json.js";
 import { live } from "./live.js";
@@ -179,6 +180,7 @@ class StreamPage {
       ),
       el("div", { id: "atoms" }),
       row(this.#older),
+      exportButtons(this.#name),
     );
     this.#fill();
   }

@@ -7,6 +7,7 @@ from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.deployments import DeploymentHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.handlers.exports import ExportHandler
 from penstock.gateway.handlers.failed import FailedHandler
 from penstock.gateway.handlers.health import HealthHandler
 from penstock.gateway.handlers.history import HistoryHandler
@@ -25,6 +26,7 @@ class ServedHandlers(NamedTuple):
     reads: ReadHandler
     entity_reads: EntityReadHandler
     changes: ChangesHandler
+    exports: ExportHandler
     pages: PageHandler
     failed: FailedHandler
     health: HealthHandler

@@ -22,6 +22,7 @@ from penstock.base.http import (
     EPOCH,
     MIN_EPOCH,
     NDJSON,
+    PARQUET,
     RETRY_AFTER,
     VIEW_STATE,
 )
@@ -73,6 +74,7 @@ class SqlHandler:
                 {
                     **json_content(Rows, NDJSON, ARROW),
                     CSV: {"schema": {"type": "string"}},
+                    PARQUET: {"schema": {"type": "string", "format": "binary"}},
                 },
                 SHOWN,
             ),

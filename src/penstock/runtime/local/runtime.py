@@ -21,6 +21,7 @@ import msgspec
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
 from penstock.base.subject_keys import MemoryKeys, new_tree
 from penstock.engine.execute import Executor, Limits, Outcome
+from penstock.engine.imported import ImportResult, imported, refusal_of, result_of
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams import late_flows
 from penstock.engine.streams.cascade import Cascade
@@ -46,7 +47,14 @@ from penstock.model.application_set import combined
 from penstock.model.call import Call, append_of, encoded
 from penstock.model.catch_up import encode_catch_up, filled, recorded_cut
 from penstock.model.context import active
-from penstock.model.control import Deploy, Erase, Subscribe, decode_control, is_control
+from penstock.model.control import (
+    Deploy,
+    Erase,
+    Import,
+    Subscribe,
+    decode_control,
+    is_control,
+)
 from penstock.model.reply import Reply, caller_of, failure_of, raised_by
 from penstock.model.request import (
     Cut,
@@ -295,6 +303,7 @@ class LocalRuntime:
         records: Iterable[Record],
         codes: Mapping[str, App] = MappingProxyType({}),
         cuts: Mapping[RequestId, Cut] | None = None,
+        staged: Mapping[str, tuple[Sequence[str], Sequence[bytes]]] = MappingProxyType({}),
     ) -> list[Reply]:
         """Process the records of a log, in order, and return their replies.
 
@@ -303,6 +312,7 @@ class LocalRuntime:
         Args:
             records: The records. A move changes nothing here; an erasure destroys keys that are in memory.
             codes: The application of each deployment, by the name of its archive.
+            staged: The rows of imports by the names of their files: texts of keys, and states.
             cuts: The places where cascades were cut, by the id of the record that continues each; None: as these records say.
         """
         replies: list[Reply] = []
@@ -317,7 +327,7 @@ class LocalRuntime:
                 del self.state[key]
         for are_controls, group in groupby(every, lambda record: is_control(record.body)):
             if are_controls:
-                replies += [self._control(record, codes) for record in group]
+                replies += [self._control(record, codes, staged) for record in group]
                 continue
             with self._guard() as guard:
                 replies += [self._process(record) for record in guard.each(group)]
@@ -329,7 +339,12 @@ class LocalRuntime:
         """Return the limits of handlers; this process is the user's, so no handler ends it."""
         return Guard(self._executor, self._limits, may_end_process=False)
 
-    def _control(self, record: Record, codes: Mapping[str, App]) -> Reply:
+    def _control(
+        self,
+        record: Record,
+        codes: Mapping[str, App],
+        staged: Mapping[str, tuple[Sequence[str], Sequence[bytes]]],
+    ) -> Reply:
         """Execute a control record, or answer one that changes nothing here."""
         control, outcome = decode_control(record.body), Outcome(None, b"\xc0", (), {})
         try:
@@ -340,10 +355,31 @@ class LocalRuntime:
             elif isinstance(control, Subscribe):
                 first = self._subscribe(control)
                 outcome = Outcome(None, msgspec.msgpack.encode(first), (), {})
+            elif isinstance(control, Import):
+                rows = [staged[piece] for piece in control.pieces]
+                made = self._import(control, rows, Epoch(record.lsn))
+                outcome = Outcome(None, msgspec.msgpack.encode(made), (), {})
         except (ClassChanged, ConfigError, RequestError) as error:
             failure = failure_of(error)
             outcome = Outcome(failure.code, encode_failure(failure), (), {})
         return self._answer(record, outcome)
+
+    def _import(
+        self,
+        control: Import,
+        pieces: Sequence[tuple[Sequence[str], Sequence[bytes]]],
+        epoch: Epoch,
+    ) -> ImportResult:
+        entity_type = self.app.readable[control.entity]
+        prefix = entity_type.prefix
+        every = [imported(prefix, rows, self.state.get, control.existing) for rows in pieces]
+        if taken := sum(each.taken for each in every):
+            named = [name for each in every for name in each.named]
+            raise RequestError(refusal_of(control.entity, taken, named))
+        for each in every:
+            keys = (EntityKey(prefix + text) for text in each.texts)
+            self._apply(dict(zip(keys, each.states, strict=True)))
+        return result_of(control.entity, every, epoch)
 
     def settle(self) -> bool:
         """Process the requests that are due, and those that cascades have appended to the log.

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
-from penstock.base.ids import EntityKey, Epoch
+from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.engine.execute import Outcome
 from penstock.errors import PenstockError, RequestError, StateUnavailable
+from penstock.journal.api import APPENDS, Part, PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.log.api import Log, Record
 from penstock.model.control import Control, decode_control, is_control
@@ -40,20 +42,31 @@ class ControlEffect:
         writes: The entities and system rows that it changes; None deletes.
         switch: Is called when the epoch is committed; after an error it is called again.
         partitions: The number of partitions that the commit names; 0: the present number.
+        parts: Parts that tasks have written, which belong to the epoch.
+        later: The records that the epoch appends to the log: their ids and bodies.
+        changed: How many changes the parts have.
     """
 
     result: Any = None
     writes: Mapping[EntityKey, bytes | None] = field(default_factory=dict)
     switch: Callable[[], None] = _nothing
     partitions: int = 0
+    parts: tuple[Part, ...] = ()
+    later: tuple[tuple[RequestId, bytes], ...] = ()
+    changed: int = 0
 
 
 class Refused(Exception):
-    """A control no longer fits: its reply is a failure with this error, and it changes nothing."""
+    """A control no longer fits: its reply is a failure with this error, and it changes nothing.
 
-    def __init__(self, error: PenstockError) -> None:
+    Attributes:
+        switch: Is called when the epoch is committed, as that of an effect.
+    """
+
+    def __init__(self, error: PenstockError, switch: Callable[[], None] = _nothing) -> None:
         super().__init__(str(error))
         self.error = error
+        self.switch = switch
 
 
 Executor = Callable[[Any, Epoch], ControlEffect]
@@ -102,11 +115,11 @@ class ControlEpochs:
             effect = self._effect(decode_control(record.body), epoch)
             outcome = Outcome(None, msgspec.msgpack.encode(effect.result), (), dict(effect.writes))
         except (Refused, RequestError) as refusal:
-            error = refusal.error if isinstance(refusal, Refused) else refusal
-            failure = failure_of(error)
-            effect = ControlEffect()
+            if not isinstance(refusal, Refused):
+                refusal = Refused(refusal)
+            effect, failure = ControlEffect(switch=refusal.switch), failure_of(refusal.error)
             outcome = Outcome(failure.code, encode_failure(failure), (), {})
-        return self._publish(epoch, place, record, outcome), effect
+        return self._publish(epoch, place, record, outcome, effect), effect
 
     def switch(self, effect: ControlEffect | None = None) -> None:
         """Put the effect of a committed control in force, or the last one again if that has failed."""
@@ -130,9 +143,14 @@ class ControlEpochs:
             raise StateUnavailable(f"cannot execute a control record: {error}") from error
 
     def _publish(
-        self, epoch: Epoch, place: LogRange, record: Record, outcome: Outcome
+        self,
+        epoch: Epoch,
+        place: LogRange,
+        record: Record,
+        outcome: Outcome,
+        effect: ControlEffect,
     ) -> TaskResult:
-        """Write the row of the record, and its changes, as the parts of the epoch."""
+        """Write the row of the record, its changes, and its later records, as the parts of the epoch."""
         rows = RoundRows(epoch)
         rows.add(0, place.partition, record, outcome, None)
         rows.wrote(0, outcome.writes)
@@ -140,10 +158,17 @@ class ControlEpochs:
             directory = DataDirectory(self._config.data)
             self._journal = directory.open_journal_of(directory.app_name or "")
         tables = rows.tables(dict(outcome.writes))
-        return publish(
-            self._journal,
-            self._fault,
-            [tables],
-            f"e{epoch}-control-{secrets.token_hex(4)}",
-            with_steps=True,
-        )
+        name = f"e{epoch}-control-{secrets.token_hex(4)}"
+        result = publish(self._journal, self._fault, [tables], name, with_steps=True)
+        more = list(effect.parts)
+        if effect.later:
+            rest = (epoch, place.partition, record.lsn), (record.time_us, 0)
+            appends = pa.Table.from_pylist(
+                [
+                    dict(zip(APPENDS.names, (*rest[0], *later, *rest[1]), strict=True))
+                    for later in effect.later
+                ],
+                schema=APPENDS,
+            )
+            more.append(self._journal.write(PartKind.APPENDS, appends, name))
+        return msgspec.structs.replace(result, parts=[*result.parts, *more])

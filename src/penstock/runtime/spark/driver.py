@@ -282,7 +282,7 @@ class EpochDriver:
         self.controls.switch(effect)
         self._fault.reached("control-switched")
         clock.lap("commit")
-        self._conclude(epoch, 1, clock.total_s)
+        self._conclude(epoch, 1, clock.total_s, effect.changed)
         self._tell(
             EpochReport(
                 epoch=epoch,
@@ -431,13 +431,17 @@ class EpochDriver:
         # While the stores take the epoch:
         self._first_rounds.learn(run, [result.mentions() for result in every])
 
-    def _conclude(self, epoch: Epoch, count: int, took_s: float) -> None:
-        """Do the work after the commit of an epoch with `count` records, which took so many seconds."""
+    def _conclude(self, epoch: Epoch, count: int, took_s: float, changed: int = 0) -> None:
+        """Do the work after the commit of an epoch with `count` records, which took so many seconds.
+
+        Args:
+            changed: How many entities a control record has changed.
+        """
         self._division.committed(count)
         self._condemned = 0
         self.append_later(took_s)
         self._fault.reached("later-appended")
-        self._stores.begin(epoch, count)
+        self._stores.begin(epoch, max(count, changed))
 
     def _commit(
         self,

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,21 +11,24 @@ from penstock.base.cause import cause_text
 from penstock.base.ids import BUCKETS, Epoch
 from penstock.deployment.archives import Archives
 from penstock.deployment.code_in_force import unpacked
-from penstock.errors import ConfigError, Corrupt, PenstockError, UserError
+from penstock.engine.imported import ImportResult, refusal_of
+from penstock.errors import ConfigError, Corrupt, PenstockError, RequestError, UserError
 from penstock.files.durable import storage
 from penstock.files.layout import STATE
 from penstock.files.roots import journal_root
 from penstock.journal.deployments import Deployments
 from penstock.journal.shapes import Shapes, forget_later_versions
+from penstock.journal.staged import StagedRows
 from penstock.log.clock import wall_clock_us
-from penstock.model.control import Deploy, Erase, Move, Subscribe
+from penstock.model.control import Deploy, Erase, Import, Move, Subscribe
+from penstock.model.table_scan import encode_scan
 from penstock.process.config import Config
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.control import ControlEffect, Executor, Refused
 from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.late_subscribers import LateSubscribers
-from penstock.runtime.spark.messages import ApplyEpoch, LoadCode, LoadedClasses
+from penstock.runtime.spark.messages import ApplyEpoch, ImportRows, LoadCode, LoadedClasses
 from penstock.state.environment import DATA_FILE
 from penstock.state.partition_spec import PartitionSpec, name_of
 
@@ -137,6 +141,62 @@ class BucketMove:
         self._jobs.partitions = partitions
 
 
+# Tasks write the staged rows of an import as parts of the epoch. The driver holds names and counts only.
+
+
+class Importer:
+    """Executes imports for the driver of one data directory."""
+
+    def __init__(self, data: Path, jobs: Jobs) -> None:
+        self._staged = StagedRows(data)
+        self._jobs = jobs
+
+    def prepare(self, control: Import, epoch: Epoch) -> ControlEffect:
+        """Let tasks write the changes; see `penstock.runtime.spark.control.Executor`."""
+        tasks = max(1, min(self._jobs.partitions, len(control.pieces)))
+        results = self._jobs.run(
+            [
+                ImportRows(
+                    epoch,
+                    control.entity,
+                    control.tag,
+                    list(control.pieces[task::tasks]),
+                    control.existing,
+                    self._jobs.partitions,
+                )
+                for task in range(tasks)
+            ]
+        )
+        every = [messages.decode_imported(result.loaded) for result in results]
+        forget = partial(self._forget, control)
+        for refusal in (each.refusal for each in every if each.refusal):
+            raise Refused(RequestError(refusal), forget)
+        if taken := sum(each.taken for each in every):
+            named = [name for each in every for name in each.named]
+            raise Refused(RequestError(refusal_of(control.entity, taken, named)), forget)
+        made = ImportResult(
+            control.entity,
+            sum(each.created for each in every),
+            sum(each.replaced for each in every),
+            sum(each.unchanged for each in every),
+            int(epoch),
+        )
+        return ControlEffect(
+            msgspec.to_builtins(made),
+            switch=forget,
+            parts=tuple(part for result in results for part in result.parts),
+            later=tuple((piece.record, encode_scan(piece)) for piece in every[0].scans),
+            changed=made.created + made.replaced,
+        )
+
+    def _forget(self, control: Import) -> None:
+        """Remove the files whose rows are in the journal now; maintenance removes the others later."""
+        try:
+            self._staged.remove(control.pieces)
+        except OSError as error:
+            _log.warning("the files of an import stay", extra={"cause": str(error)})
+
+
 def executors_of(
     config: Config,
     jobs: Jobs,
@@ -154,4 +214,5 @@ def executors_of(
         Move: BucketMove(config.data, jobs).execute,
         Erase: eraser.prepare,
         Subscribe: late.executor(published),
+        Import: Importer(config.data, jobs).prepare,
     }

@@ -16,6 +16,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
+from penstock.engine.imported import Existing
 from penstock.engine.mentions import Mentions
 from penstock.journal.api import Part
 from penstock.log.api import Record
@@ -128,6 +129,34 @@ class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag=True):
     dropped: tuple[str, ...] = ()  # the stored classes that it may lack
 
 
+class ImportRows(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Write the changes that some staged rows of an import make, as parts of an epoch."""
+
+    epoch: Epoch
+    entity: str  # the stored name of the class
+    tag: int  # of the shape of the rows
+    pieces: list[str]  # the names of their files
+    existing: Existing
+    partitions: int  # the number of stores
+
+
+class ImportedPieces(msgspec.Struct, frozen=True, array_like=True):
+    """The effect of some pieces of an import; see `engine.imported`.
+
+    Attributes:
+        refusal: Why none of the rows can be imported.
+        scans: The first piece of each scan by which published tables take the new entities.
+    """
+
+    created: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    taken: int = 0
+    named: tuple[str, ...] = ()
+    refusal: str = ""
+    scans: list[TableScan] = []
+
+
 class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
     """The classes of loaded code.
 
@@ -200,7 +229,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     deaths: dict[str, str] = {}
 
 
-WorkerCommand = RunTransactions | RunShare | RunSteps | ApplyEpoch | RunMaintenance | LoadCode
+WorkerCommand = (
+    RunTransactions | RunShare | RunSteps | ApplyEpoch | RunMaintenance | LoadCode | ImportRows
+)
 TaskCommand = WorkerCommand | Reside
 
 
@@ -223,7 +254,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         phases_ms: Milliseconds of each phase.
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
-        loaded: The encoded `LoadedClasses` of `LoadCode`.
+        loaded: The encoded `LoadedClasses` of `LoadCode`, or `ImportedPieces` of `ImportRows`.
         died: Whether the process that ran the command has died on another host; then `failure` says so, too (`warden`).
         deaths: What its notes say about its death, by file.
     """
@@ -349,6 +380,7 @@ encode = _ENCODER.encode
 decode_command = msgspec.msgpack.Decoder(TaskCommand).decode
 decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
 decode_loaded = msgspec.msgpack.Decoder(LoadedClasses).decode
+decode_imported = msgspec.msgpack.Decoder(ImportedPieces).decode
 decode_hello = msgspec.msgpack.Decoder(Hello).decode
 decode_result = msgspec.msgpack.Decoder(TaskResult).decode
 decode_settings = msgspec.msgpack.Decoder(WorkerSettings).decode

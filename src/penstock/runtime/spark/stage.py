@@ -52,10 +52,12 @@ from penstock.process.guard import Guard, TamperedWith
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_columns import atoms_of
+from penstock.runtime.spark.importing import import_rows
 from penstock.runtime.spark.large_atoms import run_share, use_shares, write_share
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     Code,
+    ImportRows,
     LoadCode,
     LogRange,
     RunMaintenance,
@@ -372,14 +374,18 @@ class Worker:
                 return TaskResult(maintenance=run_maintenance(work, nice))
             case LoadCode():
                 return self._load_code(command)
-            case RunTransactions() | RunShare() | RunSteps():
+            case RunTransactions() | RunShare() | RunSteps() | ImportRows():
                 if command.partitions != self._stores.partitions:
                     self._use_stores(command.partitions)
                 return self._on_sound_stores(partial(self._execute_any, command))
 
-    def _execute_any(self, command: RunTransactions | RunShare | RunSteps) -> TaskResult:
+    def _execute_any(
+        self, command: RunTransactions | RunShare | RunSteps | ImportRows
+    ) -> TaskResult:
         """Run a part of an epoch."""
         match command:
+            case ImportRows():
+                return self._import_rows(command)
             case RunTransactions():
                 return self._execute(command)
             case RunShare():
@@ -430,6 +436,12 @@ class Worker:
             first_pieces(code.app.topology, since),
         )
         return TaskResult(loaded=messages.encode(loaded))
+
+    def _import_rows(self, command: ImportRows) -> TaskResult:
+        """Write the changes of staged rows of an import."""
+        app, journal, data = self._code.app, self._code.journal, Path(self._settings.data)
+        with self._stores.at(Epoch(command.epoch - 1)) as stores:
+            return import_rows(command, app, journal, stores, data, self._fault.reached)
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:
         for _ in range(_REBUILDS):

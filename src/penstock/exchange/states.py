@@ -1,0 +1,359 @@
+"""The rows of a source as states of entities, with a report of the rows that do not fit.
+
+A row becomes the same state as a request that creates the entity with these attributes. Of a class without an
+`__init__` the columns are the key and the attributes, and whole columns are converted at once. A class with an
+`__init__` has its arguments as columns, and each row runs it in a transaction of its own, of which only the state of
+the new entity is taken. Nothing is written here.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from penstock.base.ids import EntityKey, RequestId
+from penstock.engine.execute import Executor, Limits
+from penstock.engine.failure import Escape
+from penstock.errors import RequestError, UserError
+from penstock.exchange.cells import Cells, Misread, reason_of_misfit, shown
+from penstock.exchange.source import Batch, Column, Source
+from penstock.model.application import App, unknown
+from penstock.model.attribute import new_value
+from penstock.model.call import Call, encoded
+from penstock.model.entity_type import EntityType
+from penstock.model.request import decode_failure
+from penstock.process.guard import Guard
+
+MISFITS_MAX: Final = 100
+"""The most rows in a report; the others are counted."""
+
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """A cell that does not fit, or a whole row.
+
+    Attributes:
+        row: The number of the row, from 1; the header of CSV has none.
+        column: The name of the column; empty for a whole row.
+        value: The cell as text, shortened.
+        reason: Why it does not fit.
+    """
+
+    row: int
+    column: str
+    value: str
+    reason: str
+
+
+class States(NamedTuple):
+    """The states of a batch, in the order of its rows."""
+
+    texts: list[str]
+    states: list[bytes]
+
+
+def importable(app: App, entity: str) -> EntityType:
+    """Return the class that an import names.
+
+    Raises:
+        RequestError: The class does not exist, or only requests can create its entities.
+    """
+    if entity not in app.entities:
+        raise RequestError(unknown("class", entity, app.entities))
+    entity_type: EntityType = app.entities[entity]
+    if entity_type.personal:
+        raise RequestError(
+            f"{entity} is a personal class, whose entities get a key of their own each: create them by requests"
+        )
+    if entity_type.must_exist:
+        names = ", ".join(entity_type.must_exist)
+        raise RequestError(
+            f"{entity}.{names}: reference(exists=True) holds at the end of each transaction, which an import cannot check: "
+            "create the entities by requests, or import them before the declaration is deployed"
+        )
+    return entity_type
+
+
+class StatesOfRows:
+    """Makes states of the rows of one source.
+
+    Attributes:
+        misfits: The first rows that do not fit.
+        unfit: How many do not fit.
+        rows: How many rows were read.
+    """
+
+    def __init__(self, app: App, entity_type: EntityType, limits: Limits, name: str) -> None:
+        """Prepare the columns of a class.
+
+        Args:
+            limits: The limits of a handler, for a class with an `__init__`.
+            name: A name of this import, from which `random` and `uuid` of an `__init__` derive.
+        """
+        self._app = app
+        self._type = entity_type
+        self._limits = limits
+        self._name = name
+        self.misfits: list[Misfit] = []
+        self.unfit = self.rows = 0
+        self._digests: list[npt.NDArray[np.bytes_]] = []
+        self._cells: dict[str, Cells] = {}
+        if entity_type.initializer is None:
+            self._types = {
+                entity_type.key_name: entity_type.constrained_key,
+                **entity_type.constrained,
+            }
+            self._optional = set(entity_type.defaults)
+        else:
+            creation = entity_type.creation
+            assert creation is not None, "the application is built"
+            if any(each.kind in _VARIADIC for each in creation.parameters.values()):
+                raise RequestError(
+                    f"{entity_type.name}.__init__ takes any arguments, so its columns have no names: create the "
+                    "entities by requests"
+                )
+            self._types = dict(creation.constrained)
+            self._optional = {
+                name for name, each in creation.parameters.items() if each.default is not each.empty
+            }
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns that a source may have."""
+        return list(self._types)
+
+    def check_columns(self, source: Source) -> None:
+        """Refuse a source whose columns do not belong to the class.
+
+        Raises:
+            RequestError: A column is unknown, or a column is missing that has no default.
+        """
+        self._cells = {
+            name: Cells(name, annotation, is_csv=source.is_csv)
+            for name, annotation in self._types.items()
+        }
+        if source.names is None:
+            return
+        what = (
+            f"attribute of {self._type.name}"
+            if self._type.initializer is None
+            else (f"parameter of {self._type.name}.__init__")
+        )
+        for name in source.names:
+            if name not in self._types:
+                raise RequestError(unknown(what, name, self._types))
+        missing = [
+            name for name in self._types if name not in source.names and name not in self._optional
+        ]
+        if missing:
+            raise RequestError(
+                f"the source has no column {missing[0]!r}, and the attribute has no default"
+            )
+
+    def states(self, source: Source) -> Iterator[States]:
+        """Yield the states of all rows; a batch has fewer states than rows if some do not fit.
+
+        Raises:
+            RequestError: The source cannot be read in its format.
+        """
+        run = self._created if self._type.initializer is not None else self._encoded
+        for batch in source.batches():
+            rows, values = self._values(batch, has_json=source.has_json)
+            made = run(batch, rows, values)
+            self.rows += batch.rows
+            self._note_keys(made.texts)
+            yield made
+
+    def twins(self) -> npt.NDArray[np.int64]:
+        """Return the places of keys that came before, among all states: int64."""
+        if not self._digests:
+            return np.empty(0, np.int64)
+        every = np.concatenate(self._digests)
+        order = np.argsort(every, kind="stable")
+        again = np.flatnonzero(every[order][1:] == every[order][:-1]) + 1
+        return np.sort(order[again])
+
+    def note(self, misfit: Misfit) -> None:
+        """Add a row to the report."""
+        self.unfit += 1
+        if len(self.misfits) < MISFITS_MAX:
+            self.misfits.append(misfit)
+
+    def _note_keys(self, texts: Sequence[str]) -> None:
+        digests = b"".join(xxhash.xxh3_128_digest(text.encode()) for text in texts)
+        self._digests.append(np.frombuffer(digests, "S16"))
+
+    def _values(self, batch: Batch, *, has_json: bool) -> tuple[list[int], dict[str, list[Any]]]:
+        """Return the places of the rows that fit so far, and the values of each column at them."""
+        unknown_names = [name for name in batch.columns if name not in self._cells]
+        if not unknown_names and not batch.broken:
+            values = self._whole(batch, has_json=has_json)
+            if values is not None:
+                return list(range(batch.rows)), values
+        bad = dict(batch.broken)
+        for place, why in bad.items():
+            self.note(Misfit(batch.first + place, "", "", why))
+        made: dict[str, list[Any]] = {name: [] for name in self._cells}
+        rows: list[int] = []
+        for place in range(batch.rows):
+            if place in bad:
+                continue
+            row = self._row(batch, place, unknown_names, has_json=has_json)
+            if row is not None:
+                rows.append(place)
+                for name, value in row.items():
+                    made[name].append(value)
+        return rows, made
+
+    def _whole(self, batch: Batch, *, has_json: bool) -> dict[str, list[Any]] | None:
+        """Return the values of whole columns; None if a cell does not fit, or is not there."""
+        values: dict[str, list[Any]] = {}
+        for name, cells in self._cells.items():
+            column = batch.columns.get(name)
+            if column is None:
+                if name not in self._optional:
+                    return None
+                values[name] = [self._default(name) for _ in range(batch.rows)]
+                continue
+            try:
+                values[name] = _read_all(cells, column, has_json=has_json)
+            except Exception:  # noqa: BLE001 -- each cell is read alone then, and tells its reason
+                return None
+        return values
+
+    def _row(
+        self, batch: Batch, place: int, unknown_names: list[str], *, has_json: bool
+    ) -> dict[str, Any] | None:
+        """Return the values of one row, or note why it does not fit."""
+        number = batch.first + place
+        for name in unknown_names:
+            cell = batch.columns[name].cells[place]
+            if cell is not msgspec.UNSET:
+                self.note(Misfit(number, name, shown(cell), unknown("column", name, self._cells)))
+                return None
+        values: dict[str, Any] = {}
+        for name, cells in self._cells.items():
+            column = batch.columns.get(name)
+            cell = msgspec.UNSET if column is None else column.cells[place]
+            if cell is msgspec.UNSET or column is None:
+                if name not in self._optional:
+                    self.note(Misfit(number, name, "", "it is missing, and has no default"))
+                    return None
+                values[name] = self._default(name)
+                continue
+            try:
+                if has_json:
+                    values[name] = cells.of_json(cell)
+                else:
+                    values[name] = cells.read_one(cell, is_text=column.is_text)
+            except Misread as error:
+                self.note(Misfit(number, name, shown(cell), str(error)))
+                return None
+        return values
+
+    def _default(self, name: str) -> Any:
+        if self._type.initializer is None:
+            return new_value(self._type.defaults[name])
+        return msgspec.UNSET  # the call leaves it out
+
+    def _encoded(self, batch: Batch, rows: Sequence[int], values: dict[str, list[Any]]) -> States:
+        """Return the states of rows whose class has no code of its own."""
+        entity_type = self._type
+        encode, key_text = entity_type.encode_change, entity_type.key_text
+        state_bytes = self._limits.state_bytes
+        names, key_name = list(values), entity_type.key_name
+        texts: list[str] = []
+        states: list[bytes] = []
+        for place, *row in zip(rows, *values.values(), strict=True):
+            attributes = dict(zip(names, row, strict=True))
+            try:
+                text = key_text(attributes[key_name])
+                state = encode(attributes, None)
+                assert state is not None, "there was no state before"
+                if len(state) > state_bytes:
+                    raise RequestError(
+                        f"its state takes {len(state)} bytes, more than limits.state_bytes = {state_bytes}"
+                    )
+            except (UserError, RecursionError) as error:
+                self.note(
+                    Misfit(
+                        batch.first + place,
+                        "",
+                        shown(attributes[key_name]),
+                        reason_of_misfit(error),
+                    )
+                )
+                continue
+            texts.append(text)
+            states.append(state)
+        return States(texts, states)
+
+    def _created(self, batch: Batch, rows: Sequence[int], values: dict[str, list[Any]]) -> States:
+        """Return the states that the `__init__` of the class gives to new entities."""
+        executor = Executor(self._app, self._read, self._limits)
+        texts: list[str] = []
+        states: list[bytes] = []
+        names = list(values)
+        every = list(zip(rows, *values.values(), strict=True))
+        with Guard(executor, self._limits, may_end_process=False) as guard:
+            for place, *row in guard.each(every):
+                named = {
+                    name: value
+                    for name, value in zip(names, row, strict=True)
+                    if value is not msgspec.UNSET
+                }
+                try:
+                    text, state = self._new(executor, batch.first + place, named)
+                except UserError as error:
+                    self.note(Misfit(batch.first + place, "", "", reason_of_misfit(error)))
+                    continue
+                texts.append(text)
+                states.append(state)
+        return States(texts, states)
+
+    def _new(self, executor: Executor, row: int, named: dict[str, Any]) -> tuple[str, bytes]:
+        entity_type = self._type
+        body, _ = encoded(self._app, Call(entity_type.name, None, "create", (), named))
+        try:
+            outcome = executor.run(RequestId(f"{self._name}~{row}"), body, 0)
+        except Escape as escape:
+            raise RequestError(
+                f"its __init__ uses {escape.key}, and no other entity is there in an import"
+            ) from escape
+        if outcome.error is not None:
+            failure = decode_failure(outcome.reply)
+            raise RequestError(f"{failure.kind}: {failure.message}")
+        made = [(key, state) for key, state in outcome.writes.items() if state is not None]
+        if len(made) != 1 or outcome.outbox or not made[0][0].startswith(entity_type.prefix):
+            raise RequestError(
+                "its __init__ changes other entities, or sends or publishes something: use requests"
+            )
+        key, state = made[0]
+        if set(outcome.reads) - {key}:
+            raise RequestError(
+                "its __init__ uses other entities, and no other entity is there in an import"
+            )
+        return key.removeprefix(entity_type.prefix), state
+
+    def _read(self, key: EntityKey) -> bytes | None:
+        if key.startswith(self._type.prefix):
+            return None
+        raise Escape(key)
+
+
+def _read_all(cells: Cells, column: Column, *, has_json: bool) -> list[Any]:
+    if not has_json:
+        return cells.read(column.cells, is_text=column.is_text)
+    # One text of JSON with all cells: the decoder is called once.
+    if msgspec.UNSET in column.cells:
+        raise Misread("a cell is missing")
+    return cells.read_json(column.cells)
+
+
+Told = Callable[[int, int], None]
+"""Takes how much is done, and how much there is; 0 and 0 if that is not known."""

@@ -1,0 +1,56 @@
+"""A shop that takes its items in bulk, for tests of imports."""
+
+from datetime import date
+from decimal import Decimal
+from typing import Annotated
+
+from msgspec import Meta
+
+from penstock import App, Entity, key, reference
+
+
+class Maker(Entity):
+    number: int = key()
+    name: str = ""
+
+
+class Item(Entity):
+    item_id: str = key()
+    price: Decimal
+    stock: Annotated[int, Meta(ge=0)] = 0
+    maker: Maker | None = None
+    tags: list[str] = []
+    since: date | None = None
+
+    def add(self, amount: int) -> int:
+        self.stock += amount
+        return self.stock
+
+
+class Box(Entity):
+    """A class with code that checks its values."""
+
+    box_id: str
+    volume: int
+
+    def __init__(self, box_id: str, width: int, height: int = 1) -> None:
+        if width < 0:
+            raise ValueError("a box has no negative width")
+        self.box_id = box_id
+        self.volume = width * height
+
+    def __key__(self) -> str:
+        return self.box_id
+
+
+class Strict(Entity):
+    name: str = key()
+    maker: Maker = reference(exists=True)
+
+
+class Person(Entity, personal=True):
+    name: str = key()
+    mail: str
+
+
+app = App("bulk", Maker, Item, Box, Strict, Person)
