@@ -56,11 +56,13 @@ class Export(msgspec.Struct, frozen=True):
         name: The class, or the stream.
         format: The format of the file.
         as_of: The epoch, or a time; empty for the newest epoch.
+        is_stream: Whether it is a stream, also if a class has the name, as with a published table.
     """
 
     name: str
     format: FileFormat
     as_of: str = ""
+    is_stream: bool = False
 
 
 class ExportQuestion(msgspec.Struct, frozen=True):
@@ -118,7 +120,7 @@ def export(data: Path, order: Export, out: Callable[[Epoch], BinaryIO], told: To
         # The lease comes before the look at the epochs: maintenance may remove epochs meanwhile.
         stack.enter_context(lease(data, f"export of {order.name}", journal.first()))
         epoch = _epoch_of(journal, order.as_of)
-        rows = _rows_of(app, data, journal, order.name, epoch)
+        rows = _rows_of(app, data, journal, order, epoch)
         count = _WRITERS[order.format](rows, out(epoch), told)
     return Exported(order.name, count, int(epoch))
 
@@ -132,8 +134,9 @@ def _epoch_of(journal: Journal, as_of: str) -> Epoch:
     return epoch
 
 
-def _rows_of(app: App, data: Path, journal: Journal, name: str, epoch: Epoch) -> Rows:
-    if name in app.entities:
+def _rows_of(app: App, data: Path, journal: Journal, order: Export, epoch: Epoch) -> Rows:
+    name = order.name
+    if name in app.entities and not order.is_stream:
         snapshots = Snapshots(snapshots_root(data), journal.identity)
         entity_type: EntityType = app.entities[name]
         base = base_of(journal, snapshots, epoch)
@@ -142,8 +145,8 @@ def _rows_of(app: App, data: Path, journal: Journal, name: str, epoch: Epoch) ->
         )
     if name in app.topology.streams:
         return _Events(app, journal, name, epoch)
-    known = [*app.entities, *app.topology.streams]
-    raise RequestError(unknown("class or stream", name, known))
+    known = [*([] if order.is_stream else app.entities), *app.topology.streams]
+    raise RequestError(unknown("stream" if order.is_stream else "class or stream", name, known))
 
 
 class _Entities:

@@ -76,6 +76,7 @@ RIGHTS = {
     "GET /entities/Lamp/a": {"read"},
     "GET /entities/Lamp/changes?from=0": {"read"},
     "GET /export/Lamp": {"read"},
+    "GET /export/streams/Lamp": {"follow"},
     "GET /entities/Nothing/a/history": {"sql"},
     "GET /requests/unknown": KNOWN,
     "DELETE /requests/unknown": KNOWN,

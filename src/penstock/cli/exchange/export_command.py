@@ -18,6 +18,7 @@ from penstock.errors import ConfigError, OperationalError
 if TYPE_CHECKING:
     from penstock.base.file_formats import FileFormat
     from penstock.base.ids import Epoch
+    from penstock.exchange.export import Export
 
 HELP: Final = """Write a class, a stream, or the rows of a query, at one epoch, into a file.
 
@@ -61,6 +62,9 @@ def command(
         str,
         typer.Option("--as-of", metavar="POINT", help="An epoch, or a time; default the newest."),
     ] = "",
+    is_stream: Annotated[
+        bool, typer.Option("--stream", help="WHAT is a stream, also if a class has its name.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write an export; see `HELP`."""
@@ -77,9 +81,11 @@ def command(
         if " " in what.strip():
             epoch = _query(what, chosen, as_of, options, remote, out)
         elif remote.url is not None:
-            epoch = _remote(what, chosen, as_of, remote, out)
+            epoch = _remote(what, chosen, as_of, remote, out, is_stream=is_stream)
         else:
-            epoch = _local(what, chosen, as_of, options, out)
+            from penstock.exchange.export import Export
+
+            epoch = _local(Export(what, chosen, as_of, is_stream), options, out)
     if target == "-":
         return
     if as_json:
@@ -129,17 +135,23 @@ class _Target:
             raise OperationalError(f"cannot write {self._name}: {why}") from error
 
 
-def _local(what: str, chosen: "FileFormat", as_of: str, options: AppOptions, out: BinaryIO) -> int:
+def _local(order: "Export", options: AppOptions, out: BinaryIO) -> int:
     from penstock.cli.progress import ProgressBar
-    from penstock.exchange.export import Export, export
+    from penstock.exchange.export import export
 
     with ProgressBar("rows") as bar:
-        made = export(options.folder(), Export(what, chosen, as_of), lambda _: out, bar.at)
+        made = export(options.folder(), order, lambda _: out, bar.at)
     return made.epoch
 
 
 def _remote(
-    what: str, chosen: "FileFormat", as_of: str, remote: RemoteOptions, out: BinaryIO
+    what: str,
+    chosen: "FileFormat",
+    as_of: str,
+    remote: RemoteOptions,
+    out: BinaryIO,
+    *,
+    is_stream: bool,
 ) -> int:
     from urllib.parse import quote
 
@@ -150,11 +162,12 @@ def _remote(
     from penstock.client.transport import response_of
     from penstock.errors import Unreachable
 
+    path = f"/export/{'streams/' if is_stream else ''}{quote(what, safe='')}"
     fields = {"format": str(chosen), **({"as_of": as_of} if as_of else {})}
     try:
         with (
             remote.connection() as connection,
-            connection.stream("GET", f"/export/{quote(what, safe='')}", params=fields) as response,
+            connection.stream("GET", path, params=fields) as response,
         ):
             if response.status_code != httpx.codes.OK:
                 response.read()

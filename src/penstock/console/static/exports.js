@@ -11,9 +11,9 @@ const FORMATS = [
 ];
 
 /** Return the buttons for a class or a stream. */
-export function exportButtons(name) {
+export function exportButtons(name, folder = "") {
   const told = el("div", { role: "status" });
-  const path = (format) => `/export/${encodeURIComponent(name)}?format=${format}`;
+  const path = (format) => `/export/${folder}${encodeURIComponent(name)}?format=${format}`;
   const choices = FORMATS.map(([format, title]) =>
     key.get()
       ? button(title, () => saveWithKey(path(format), `${name}.${format}`, told))

@@ -180,7 +180,7 @@ class StreamPage {
       ),
       el("div", { id: "atoms" }),
       row(this.#older),
-      exportButtons(this.#name),
+      exportButtons(this.#name, "streams/"),
     );
     this.#fill();
   }

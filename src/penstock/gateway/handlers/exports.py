@@ -1,4 +1,4 @@
-"""`GET /export/{name}`: the entities of a class, or the events of a stream, at an epoch, as a file.
+"""`GET /export/{entity}` and `GET /export/streams/{stream}`: the rows of a class or of a stream, at an epoch, as a file.
 
 A child process reads and writes the rows, because they may need code of the application, and sends them as it goes. If it
 fails on the way, the connection is cut, so that no caller takes a part for the whole.
@@ -18,7 +18,7 @@ from penstock.base.http import EPOCH
 from penstock.errors import OperationalError, Overloaded, RequestError
 from penstock.exchange.export import EPOCH_BYTES, Export, ExportQuestion
 from penstock.gateway.http_request import HttpRequest
-from penstock.gateway.route import OF_TARGET, SHOWN, Answer, Parameter, Route
+from penstock.gateway.route import SHOWN, Answer, Parameter, Route
 from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.question import MARK, ChildEnded, ChildOutput, answer_in, encode_question
@@ -28,6 +28,27 @@ _RUNNING_MAX: Final = 2
 
 _CHUNK: Final = 64 << 10
 _NAMES: Final = ", ".join(FileFormat)
+
+_FIELD_NAMES: Final = ("format", "as_of")
+_FIELDS: Final = (
+    Parameter(
+        "format",
+        "query",
+        "The format of the file.",
+        {"type": "string", "enum": list(FileFormat), "default": "jsonl"},
+    ),
+    Parameter(
+        "as_of",
+        "query",
+        "An epoch, or a time in ISO 8601; the default is the newest epoch.",
+        {"type": "string"},
+    ),
+)
+_ANSWER: Final = Answer(
+    "The file.",
+    {each: {"schema": {"type": "string"}} for each in MEDIA_TYPES.values()},
+    SHOWN,
+)
 
 
 class ExportHandler:
@@ -40,55 +61,57 @@ class ExportHandler:
 
     @Route(
         "GET",
-        "/export/{name}",
+        "/export/{entity}",
         "export",
-        name="export.get",
+        name="export.entities",
         tag="SQL",
-        right=OF_TARGET,
         parameters=(
-            Parameter(
-                "name", "path", "A class, or a stream.", {"type": "string"}, is_required=True
-            ),
-            Parameter(
-                "format",
-                "query",
-                "The format of the file.",
-                {"type": "string", "enum": list(FileFormat), "default": "jsonl"},
-            ),
-            Parameter(
-                "as_of",
-                "query",
-                "An epoch, or a time in ISO 8601; the default is the newest epoch.",
-                {"type": "string"},
-            ),
+            Parameter("entity", "path", "The class.", {"type": "string"}, is_required=True),
+            *_FIELDS,
         ),
-        fields=("format", "as_of"),
-        answers=(
-            Answer(
-                "The file.",
-                {each: {"schema": {"type": "string"}} for each in MEDIA_TYPES.values()},
-                SHOWN,
-            ),
-        ),
+        fields=_FIELD_NAMES,
+        answers=(_ANSWER,),
         errors=(429,),
     )
     async def export(self, request: HttpRequest) -> Response:
-        """Export a class or a stream.
+        """Export a class.
 
-        Returns all entities of a class, or the events of a stream that retention has left, at one epoch. The file of a
-        class can be imported again. Needs the right to read the class, or to follow the stream.
+        Returns all entities of a class at one epoch. The file can be imported again. Needs the right to read the class.
         """
-        name, chosen = request.path["name"], request.field("format", "jsonl")
-        if name in self._app.topology.streams:
-            request.principal.require_follow(name)
-        else:
-            name = self._app.present_name(name)
-            request.principal.require_read(name, self._app.stored_name(name))
+        name = self._app.present_name(request.path["entity"])
+        request.principal.require_read(name, self._app.stored_name(name))
+        return await self._export(request, name, is_stream=False)
+
+    @Route(
+        "GET",
+        "/export/streams/{stream}",
+        "export",
+        name="export.events",
+        tag="SQL",
+        parameters=(
+            Parameter("stream", "path", "The stream.", {"type": "string"}, is_required=True),
+            *_FIELDS,
+        ),
+        fields=_FIELD_NAMES,
+        answers=(_ANSWER,),
+        errors=(429,),
+    )
+    async def export_stream(self, request: HttpRequest) -> Response:
+        """Export a stream.
+
+        Returns a row for each event up to an epoch that retention has left. Needs the right to follow the stream.
+        """
+        name = request.path["stream"]
+        request.principal.require_follow(name)
+        return await self._export(request, name, is_stream=True)
+
+    async def _export(self, request: HttpRequest, name: str, *, is_stream: bool) -> Response:
+        chosen = request.field("format", "jsonl")
         if chosen not in set(FileFormat):
             raise RequestError(f"format={chosen} is unknown; the formats are {_NAMES}")
         if self._running >= _RUNNING_MAX:
             raise Overloaded(f"{_RUNNING_MAX} exports run here already")
-        order = Export(name, FileFormat(chosen), request.field("as_of", ""))
+        order = Export(name, FileFormat(chosen), request.field("as_of", ""), is_stream)
         self._running += 1
         try:
             child, epoch = await _begun(self._data, order)
