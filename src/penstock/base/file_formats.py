@@ -1,7 +1,6 @@
 """The formats of files that are imported and exported; clients know them without the packages that read them."""
 
 from enum import StrEnum
-from pathlib import PurePath
 from typing import Final
 
 from penstock.base.http import CSV, NDJSON, PARQUET
@@ -39,7 +38,7 @@ def format_of(path: str, given: FileFormat | None) -> FileFormat:
     """
     if given is not None:
         return given
-    suffix = PurePath(path).suffix.lower()
+    suffix = path[path.rfind(".") :].lower()
     if suffix not in _SUFFIXES:
         known = ", ".join(_SUFFIXES)
         raise RequestError(
