@@ -1,7 +1,7 @@
 """The order to import rows into a class: one control record, whose epoch has all of them or none.
 
 The rows are read, converted to states and compared with the declared types before the record is appended. They go into
-files beside the log (`journal.staged`), and the record names the files. At its place the driver looks which entities
+files next to the log (`journal.staged`), and the record names the files. At its place the driver looks which entities
 exist, and commits the changes as an epoch (`runtime.spark.importing`).
 """
 

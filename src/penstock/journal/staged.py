@@ -1,4 +1,4 @@
-"""Staged rows: the rows of an import, in files beside the log, from the order to the commit of its epoch.
+"""Staged rows: the rows of an import, in files next to the log, from the order to the commit of its epoch.
 
 A file is a Parquet table of keys and states, and its name is the SHA-256 of its bytes. The control record names the files, so
 a record of a few hundred bytes brings millions of rows to their place in the order. The epoch of the record has the rows
