@@ -33,8 +33,6 @@ from penstock.model.views.target_choice import search
 from penstock.views.search_index import SearchIndex, SearchQuery
 from penstock.views.search_target import SearchTarget
 from penstock.views.target import (
-    UNSHOWN,
-    ColumnShape,
     Kind,
     Position,
     Row,
@@ -42,19 +40,18 @@ from penstock.views.target import (
     TableShape,
 )
 
-SHAPE: Final = TableShape(
+SHAPE: Final = TableShape.of(
     "Item",
     1,
-    (
-        ColumnShape("_key", Kind.TEXT),
-        ColumnShape("item_id", Kind.TEXT),
-        ColumnShape("name", Kind.TEXT),
-        ColumnShape("brand", Kind.TEXT),
-        ColumnShape("price", Kind.DECIMAL),
-        ColumnShape("stock", Kind.INTEGER),
-        ColumnShape("made", Kind.TIMESTAMP),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
+    {
+        "_key": Kind.TEXT,
+        "item_id": Kind.TEXT,
+        "name": Kind.TEXT,
+        "brand": Kind.TEXT,
+        "price": Kind.DECIMAL,
+        "stock": Kind.INTEGER,
+        "made": Kind.TIMESTAMP,
+    },
 )
 WORDS: Final = [f"{first}{last}" for first in "bcdfghklmnprstvwz" for last in "aeiou" * 3] + [
     f"{first}{middle}{last}" for first in "bdgkmnprst" for middle in "aeiou" for last in "lnrst"

@@ -38,8 +38,6 @@ from penstock.base.ids import Epoch
 from penstock.views.postgres_target import PostgresTarget
 from penstock.views.sqlite_target import SqliteTarget
 from penstock.views.target import (
-    UNSHOWN,
-    ColumnShape,
     Kind,
     Position,
     Row,
@@ -48,18 +46,17 @@ from penstock.views.target import (
     Target,
 )
 
-SHAPE: Final = TableShape(
+SHAPE: Final = TableShape.of(
     "Item",
     1,
-    (
-        ColumnShape("_key", Kind.TEXT),
-        ColumnShape("item_id", Kind.TEXT),
-        ColumnShape("price", Kind.INTEGER),
-        ColumnShape("stock", Kind.INTEGER),
-        ColumnShape("weight", Kind.FLOAT),
-        ColumnShape("name", Kind.TEXT),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
+    {
+        "_key": Kind.TEXT,
+        "item_id": Kind.TEXT,
+        "price": Kind.INTEGER,
+        "stock": Kind.INTEGER,
+        "weight": Kind.FLOAT,
+        "name": Kind.TEXT,
+    },
 )
 CHUNK: Final = 5_000
 SEED: Final = 7

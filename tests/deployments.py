@@ -1,5 +1,6 @@
 """Deployments of small applications for tests: versions of one module, each in a folder of its own."""
 
+import itertools
 import sys
 import textwrap
 import time
@@ -14,9 +15,31 @@ from penstock.journal.deployments import Deployment, Deployments
 from penstock.model.control import DeployedCode
 from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
+from tests.history import journal_of
 
 _WRITTEN = ("jars", "store", "newsroom")
 """The modules that tests write for themselves."""
+
+
+KIOSK = """
+from penstock import App, Entity, key
+
+class Item(Entity):
+    name: str = key()
+    price: {type}
+
+app = App("kiosk", Item)
+"""
+_numbers = itertools.count()
+
+
+def kiosk_in(folder: Path) -> Path:
+    """Return the file of a `KIOSK` that has run an epoch on the directory `data` beside it, as a module of its own."""
+    file = folder / f"livekiosk{next(_numbers)}.py"
+    file.write_text(KIOSK.format(type="int"))
+    calls = [[("Item", "tea", "create", {"price": 3})]]
+    journal_of(str(file), folder / "data", calls, deploys=True)
+    return file
 
 
 @pytest.fixture

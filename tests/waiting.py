@@ -1,8 +1,9 @@
-"""Waiting for a condition, with a deadline: the only way in which tests wait."""
+"""Waiting for a condition, with a deadline: the only way in which tests wait; and work that goes on meanwhile."""
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 DEADLINE_S = 300.0
@@ -29,3 +30,16 @@ def wait_for(
         assert time.monotonic() < deadline, f"{what} did not happen within {deadline_s} s"
         threading.Event().wait(look_s)
     return value
+
+
+@contextmanager
+def meanwhile(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Run work in a thread until the block ends; then its event is set, and the thread has to end."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -25,7 +25,7 @@ from tests.browser.running import RunningConsole
 from tests.checkout import TOP
 from tests.history import journal_of
 from tests.modules import own_modules
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 APP: Final = str(TOP / "examples" / "boxoffice")
 PICTURES: Final = TOP / "docs" / "console"
@@ -133,10 +133,9 @@ def calls() -> Iterator[tuple[str, dict[str, object]]]:
 @contextmanager
 def load(office: RunningConsole) -> Iterator[None]:
     """Call the box office until the block ends; begin it after the first calls."""
-    stop = threading.Event()
     warm = threading.Event()
 
-    def run() -> None:
+    def run(stop: threading.Event) -> None:
         with httpx.Client(base_url=office.url, timeout=60) as client:
             for number, (path, arguments) in enumerate(calls()):
                 client.post(f"/call/{path}", json=arguments)
@@ -145,14 +144,9 @@ def load(office: RunningConsole) -> Iterator[None]:
                 if stop.wait(PAUSE_S):
                     return
 
-    thread = threading.Thread(target=run, name="load")
-    thread.start()
-    try:
+    with meanwhile(run):
         wait_for(warm.is_set, "the first calls")
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def take(page: Page, picture: Picture, directory: Path) -> Path:

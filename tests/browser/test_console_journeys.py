@@ -16,7 +16,7 @@ from penstock.process.incidents import Incident
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole
 from tests.checkout import SHOP
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 QUERY = (
     "SELECT price, count(*) AS items FROM \"Item\" WHERE starts_with(item_id, 'chart') GROUP BY 1"
@@ -33,22 +33,16 @@ def rate_of(page: Page, method: str) -> str:
 def adding(shop: RunningConsole, item: str) -> Iterator[list[str]]:
     """Add one to an item again and again meanwhile; give the answers."""
     answers: list[str] = []
-    stop = threading.Event()
 
-    def add() -> None:
+    def add(stop: threading.Event) -> None:
         with httpx.Client(base_url=shop.url, timeout=60) as client:
             while not stop.wait(0.02):
                 answer = client.post(f"/call/Item/{item}/add", json=[1])
                 assert answer.status_code == 200, answer.text
                 answers.append(answer.json())
 
-    thread = threading.Thread(target=add)
-    thread.start()
-    try:
+    with meanwhile(add):
         yield answers
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_overview_shows_the_graph_and_rates_that_move(page: Page, shop: RunningConsole) -> None:

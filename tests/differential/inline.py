@@ -6,13 +6,16 @@ so that objects bound to a thread stay in it.
 
 import math
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.journal.delta import DeltaJournal
+from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport
@@ -28,6 +31,7 @@ from penstock.runtime.spark.messages import (
     worker_settings,
 )
 from penstock.runtime.spark.stage import Worker
+from tests.waiting import meanwhile
 
 SPEC = "tests.differential.machine:app"
 stage.CASCADE_SHARE_S = math.inf  # a busy machine must not decide where these tests cut a cascade
@@ -100,6 +104,7 @@ class Inline:
         chosen = {"cores": 1, "small_epoch": 0, **settings}
         self.config = Config(data=folder, partitions=partitions, **chosen)
         self.spec = spec
+        self.name = name
         self.log = DataDirectory(folder).open_log(self.config)
         self.journal = DeltaJournal(folder / "journal", name)
         self.reports: list[tuple[EpochReport, Epoch]] = []
@@ -123,6 +128,20 @@ class Inline:
         if not self.in_turn:
             self.driver._later._is_idle = lambda commit: True  # type: ignore[method-assign]
         self.driver.advance({ONLY: Lsn(end)})
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Process the log in a thread, as a driver that other processes find."""
+
+        def follow(stop: threading.Event) -> None:
+            while not stop.is_set():
+                last = self.journal.last()
+                assert last is not None
+                self.advance(self.log.wait(last.positions[ONLY], 50))
+
+        about = presence.present(self.config.data, "driver", self.name, cores=3)
+        with about, meanwhile(follow):
+            yield
 
     def restart(self) -> None:
         self.stop()

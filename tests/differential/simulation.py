@@ -8,11 +8,13 @@ parameter, so that a test can choose the worst.
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, cycle
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import event
+from hypothesis import strategies as st
 
 from penstock.base.ids import (
     BUCKETS,
@@ -91,6 +93,33 @@ class Layout:
         chance = np.random.default_rng(self.scatter if isinstance(self.scatter, int) else 0)
         of_task = tuple(task % self.hosts for task in range(self.tasks))
         return Hosts(of_task, chance.integers(0, min(self.hosts, self.tasks), BUCKETS))
+
+
+@dataclass(frozen=True)
+class Program:
+    """Bodies of records, the places where epochs end, and what a clock says: it cuts cascades at any place."""
+
+    bodies: tuple[bytes, ...]
+    layout: Layout
+    epoch: int
+    clock: tuple[float, ...]
+
+    def clock_of(self) -> Callable[[], float] | None:
+        """Return a clock whose steps repeat; None if there are no steps."""
+        seconds = accumulate(cycle(self.clock))
+        return (lambda: next(seconds)) if self.clock else None
+
+
+def programs_of(bodies: st.SearchStrategy[bytes], most: int) -> st.SearchStrategy[Program]:
+    """Draw programs of at most so many records, on one host."""
+    scatter = st.sampled_from(["touches", "apart"]) | st.integers(0, 99)
+    return st.builds(
+        Program,
+        st.lists(bodies, min_size=1, max_size=most).map(tuple),
+        st.builds(Layout, st.integers(1, 3), st.just(1), scatter),
+        st.integers(1, 8),
+        st.lists(st.sampled_from([0.0, 0.02, 0.06]), max_size=7).map(tuple),
+    )
 
 
 @dataclass(frozen=True)

@@ -4,49 +4,14 @@ The engine runs the requests of an epoch in rounds on several tasks, and then it
 takes record after record. Replies, state, atoms, sent requests and later records are equal, byte for byte.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import accumulate, cycle
-
 from hypothesis import event, given
-from hypothesis import strategies as st
 
 from penstock.model.call import Call
 from penstock.model.request import NOT_CUT, cut_of
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.cascade_app import NAMES, app, bodies
 from tests.differential.programs import drawn
-from tests.differential.simulation import LIMITS, Layout, Simulation
-
-
-@dataclass(frozen=True)
-class Program:
-    """Bodies of records, the places where epochs end, and what a clock says: it cuts cascades at any place."""
-
-    bodies: tuple[bytes, ...]
-    layout: Layout
-    epoch: int
-    clock: tuple[float, ...]
-
-    def clock_of(self) -> Callable[[], float] | None:
-        """Return a clock whose steps repeat; None if there are no steps."""
-        seconds = accumulate(cycle(self.clock))
-        return (lambda: next(seconds)) if self.clock else None
-
-
-layouts = st.builds(
-    Layout,
-    st.integers(1, 3),
-    st.just(1),
-    st.sampled_from(["touches", "apart"]) | st.integers(0, 99),
-)
-programs = st.builds(
-    Program,
-    st.lists(bodies, min_size=1, max_size=12).map(tuple),
-    layouts,
-    st.integers(1, 8),
-    st.lists(st.sampled_from([0.0, 0.02, 0.06]), max_size=7).map(tuple),
-)
+from tests.differential.simulation import LIMITS, Program, Simulation, programs_of
 
 
 def begun() -> LocalRuntime:
@@ -58,7 +23,7 @@ def begun() -> LocalRuntime:
 
 
 @drawn(50)
-@given(programs)
+@given(programs_of(bodies, 12))
 def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:
     """For any tasks and epochs, the log gives the atoms, replies and state of one thread."""
     serial = begun()

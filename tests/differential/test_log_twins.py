@@ -14,34 +14,10 @@ from penstock.base.ids import Lsn, RequestId
 from penstock.errors import PenstockError
 from penstock.log import block, sqlite
 from penstock.log import request_id_index as identity
-from penstock.log.api import Entry, Log
+from penstock.log.api import Log
 from penstock.log.sqlite import SqliteLog
+from tests.conformance.logs import Clock, entries, entry
 from tests.memory_log import MemoryLog
-
-
-class Clock:
-    """A clock that a test moves by hand."""
-
-    def __init__(self) -> None:
-        self.now_us = 1_700_000_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_us
-
-    def forward(self, seconds: int) -> None:
-        self.now_us += seconds * 1_000_000
-
-
-def entry(
-    name: object, body: bytes | None = None, hint: bytes = b"", *, is_control: bool = False
-) -> Entry:
-    text = str(name)
-    data = text.encode() if body is None else body
-    return Entry(RequestId(text), data, hint, len(text), is_control)
-
-
-def entries(*names: object) -> list[Entry]:
-    return [entry(name) for name in names]
 
 
 class Twins(RuleBasedStateMachine):

@@ -3,19 +3,16 @@
 The expected rows come from a function that knows nothing of the engine.
 """
 
-from dataclasses import dataclass
-from itertools import accumulate, cycle
 from typing import Any
 
 from hypothesis import event, example, given
-from hypothesis import strategies as st
 
 from penstock import Put
 from penstock.model.application_set import combined
 from penstock.model.call import Call
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.programs import drawn
-from tests.differential.simulation import LIMITS, Layout, Simulation
+from tests.differential.simulation import LIMITS, Layout, Program, Simulation, programs_of
 from tests.differential.table_app import (
     NAMES,
     UNLUCKY,
@@ -29,31 +26,6 @@ from tests.differential.table_app import (
 )
 
 app = combined((yard, office))
-
-
-@dataclass(frozen=True)
-class Program:
-    """Bodies of records, the places where epochs end, and what a clock says: it cuts cascades at any place."""
-
-    bodies: tuple[bytes, ...]
-    layout: Layout
-    epoch: int
-    clock: tuple[float, ...]
-
-
-layouts = st.builds(
-    Layout,
-    st.integers(1, 3),
-    st.just(1),
-    st.sampled_from(["touches", "apart"]) | st.integers(0, 99),
-)
-programs = st.builds(
-    Program,
-    st.lists(bodies, min_size=1, max_size=14).map(tuple),
-    layouts,
-    st.integers(1, 8),
-    st.lists(st.sampled_from([0.0, 0.02, 0.06]), max_size=7).map(tuple),
-)
 
 
 def begun() -> LocalRuntime:
@@ -116,15 +88,13 @@ OVERTAKEN = Program(
 
 
 @drawn(50)
-@given(programs)
+@given(programs_of(bodies, 14))
 @example(OVERTAKEN)
 def test_epochs_publish_the_changes_of_one_thread(program: Program) -> None:
     """For any tasks, epochs and cuts, atoms, replies and state are those of one thread; changes, copy and rows agree."""
     serial = begun()
-    seconds = accumulate(cycle(program.clock))
-    clock = (lambda: next(seconds)) if program.clock else None
     state = {key: row for key, row in serial.state.items() if not key.startswith("$scanned")}
-    simulation = Simulation(app, program.layout, state, clock)
+    simulation = Simulation(app, program.layout, state, program.clock_of())
     simulation.streams |= {name: list(atoms) for name, atoms in serial.streams.items()}
     log, done = simulation.equals(serial, program.bodies, program.epoch)
     if done == len(log):

@@ -1,9 +1,7 @@
 """`penstock deploy` and `penstock rollback` change the code while epochs run, and say when it is in force."""
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
 from penstock.model.request import Request, encode_request
-from penstock.process import presence
 from tests.deployments import kept_imports, stored_code, write_version
 from tests.differential.inline import ONLY, Inline
 
@@ -62,27 +59,6 @@ def inline(tmp_path: Path) -> Iterator[Inline]:
     runtime.close()
 
 
-@contextmanager
-def running(runtime: Inline) -> Iterator[None]:
-    """Process the log in a thread, as a driver that other processes find."""
-    stopping = threading.Event()
-
-    def follow() -> None:
-        while not stopping.is_set():
-            last = runtime.journal.last()
-            assert last is not None
-            runtime.advance(runtime.log.wait(last.positions[ONLY], 50))
-
-    thread = threading.Thread(target=follow)
-    with presence.present(runtime.config.data, "driver", "jars"):
-        thread.start()
-        try:
-            yield
-        finally:
-            stopping.set()
-            thread.join()
-
-
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     """Execute a command and return its answer."""
     assert execute([*words, "--json"]) == 0
@@ -95,7 +71,7 @@ def test_deploy_and_rollback_say_since_when_the_code_is_in_force(
     """Equal code is no deployment; a rollback takes the archive of the former code, and may be refused."""
     second = write_version(tmp_path / "2", "jars", SECOND)
     data = ["--data", str(tmp_path / "data")]
-    with running(inline):
+    with inline.following():
         assert execute(["deploy", second, *data]) == 0
         told = capsys.readouterr().out
         assert "Deployment 2 is in force since epoch 2." in told
@@ -119,7 +95,7 @@ def test_rollback_deploys_the_former_code_again(
     """The source files need not exist, also for a process that is started again."""
     other = write_version(tmp_path / "2", "jars", FIRST.replace("+= 1", "+= 2"))
     data = ["--data", str(tmp_path / "data")]
-    with running(inline):
+    with inline.following():
         assert answer(capsys, "deploy", other, *data)["number"] == 2
         Path(other).unlink()
         options = with_deployed_code(AppOptions(app=["gone.py"], data=tmp_path / "data"))
@@ -172,7 +148,7 @@ def test_arguments_of_the_former_code_are_checked_by_name(
     other = write_version(
         tmp_path / "2", "jars", FIRST.replace("put(self)", "put(self, more: int = 5)")
     )
-    with running(inline):
+    with inline.following():
         assert answer(capsys, "deploy", other, "--data", str(tmp_path / "data"))["number"] == 2
     bodies = [
         encode_request(Request("Jar", "tin", "put", Raw(b"\x90"), Raw(msgpack.encode(named))))

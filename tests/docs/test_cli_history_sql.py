@@ -4,9 +4,6 @@ import asyncio
 import json
 import re
 import shlex
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -19,12 +16,12 @@ import pytest
 from penstock import AsyncClient, Client, RequestError
 from penstock.errors import QueryError
 from penstock.journal.delta import DeltaJournal
-from penstock.process import presence
 from penstock.process.config import GatewayConfig
 from tests import forked
 from tests.checkout import SHOP, TOP
 from tests.gateway_thread import RunningGateway
 from tests.history import Call, journal_of
+from tests.view_process import view_process
 
 pytestmark = pytest.mark.long
 
@@ -48,26 +45,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def gateway(data: Path) -> Iterator[RunningGateway]:
     """Run a view and a gateway."""
-    command = [
-        sys.executable,
-        "-m",
-        "penstock",
-        "view",
-        "serve",
-        SHOP,
-        "--data",
-        str(data),
-        "--supervised",
-    ]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + DEADLINE_S
-    while not presence.find(data, "view"):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    with RunningGateway(SHOP, data, GatewayConfig(), drives=False) as running:
+    with (
+        view_process(SHOP, data),
+        RunningGateway(SHOP, data, GatewayConfig(), drives=False) as running,
+    ):
         yield running
-    process.communicate(timeout=DEADLINE_S)
 
 
 def test_commands_of_the_page_run(data: Path, tmp_path: Path) -> None:

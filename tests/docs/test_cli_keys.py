@@ -2,38 +2,25 @@
 
 import json
 import re
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import execute
 from penstock.deployment.loading import load_app
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.principal import Principal, Scope
 from penstock.process.config import Config
 from tests.checkout import SHOP
+from tests.docs.conftest import Run
 
 SECRET = re.compile(r"psk_[0-9a-f]{8}_[A-Za-z0-9_-]{43}\n")
 
-Run = Callable[..., tuple[int, str, str]]
-
 
 @pytest.fixture
-def keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def keys(penstock: Run) -> Run:
     """Run a `keys` command in an empty directory; return its exit code and its output."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = execute(["keys", *arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
+    return partial(penstock, "keys")
 
 
 @pytest.mark.parametrize("command", ["", "add", "list", "revoke"])

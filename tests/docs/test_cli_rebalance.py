@@ -1,9 +1,7 @@
 """`penstock rebalance` changes the number of partitions while epochs run, and proposes a number."""
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,14 +10,13 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.cli.main import execute
 from penstock.log.api import Entry
 from penstock.orders.partitions import ask_for_partitions
-from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.state.digest import digest_of_mapping
 from penstock.state.newest import read_newest
 from penstock.state.stores import remove_former_stores
 from tests.differential.committed import digest_of_stores, state_of
-from tests.differential.inline import ONLY, SPEC, Inline
+from tests.differential.inline import Inline
 from tests.differential.machine import app
 
 
@@ -33,27 +30,6 @@ def inline(tmp_path: Path) -> Iterator[Inline]:
     runtime.advance(runtime.log.end())
     yield runtime
     runtime.close()
-
-
-@contextmanager
-def running(runtime: Inline) -> Iterator[None]:
-    """Process the log in a thread, as a driver that other processes find."""
-    stopping = threading.Event()
-
-    def follow() -> None:
-        while not stopping.is_set():
-            last = runtime.journal.last()
-            assert last is not None
-            runtime.advance(runtime.log.wait(last.positions[ONLY], 50))
-
-    thread = threading.Thread(target=follow)
-    with presence.present(runtime.config.data, "driver", SPEC, cores=3):
-        thread.start()
-        try:
-            yield
-        finally:
-            stopping.set()
-            thread.join()
 
 
 def partitions_of(runtime: Inline) -> int:
@@ -70,7 +46,7 @@ def test_rebalance_changes_a_running_application(
     follower = DataDirectory(tmp_path).open_stores(inline.journal)
     row = EntityKey("Alpha/x1")
     before = read_newest(inline.journal, follower, [row])[1]
-    with running(inline):
+    with inline.following():
         assert execute([*command, "--partitions", "5", "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {"before": 2, "partitions": 5, "epoch": 1}
         assert execute([*command, "--partitions", "5"]) == 0

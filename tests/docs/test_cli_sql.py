@@ -21,49 +21,37 @@ from penstock.process.config import Config
 from tests import forked
 from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
+from tests.view_process import view_process
 
 pytestmark = pytest.mark.long
 
 DEADLINE_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the data directory of a shop with two items, where nothing runs."""
-    folder = tmp_path_factory.mktemp("sql")
-    driver = SerialDriver(SHOP, Config(folder))
+def run_shop(data: Path, *names: str) -> None:
+    """Let the shop of a data directory have items, and stop it."""
+    driver = SerialDriver(SHOP, Config(data))
     driver.start()
-    for name in ("i1", "i2"):
+    for name in names:
         body, hint = driver.app.request("Item", name, "create", (), {"price": 3, "stock": 5})
         driver.log.append([Entry(RequestId(name), body, hint, 0)])
     assert driver.wait_until(driver.log.end(), 20_000)
     driver.stop()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the data directory of a shop with two items, where nothing runs."""
+    folder = tmp_path_factory.mktemp("sql")
+    run_shop(folder, "i1", "i2")
     return folder
 
 
 @pytest.fixture(scope="module")
 def running(data: Path) -> Iterator[Path]:
     """Run a view in a process of its own; it must end well when its standard input does."""
-    command = [
-        sys.executable,
-        "-m",
-        "penstock",
-        "view",
-        "serve",
-        SHOP,
-        "--data",
-        str(data),
-        "--supervised",
-    ]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + DEADLINE_S
-    while not presence.find(data, "view") and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    yield data
-    _, messages = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, messages
-    assert presence.find(data, "view") == []
+    with view_process(SHOP, data):
+        yield data
 
 
 def test_socket_is_its_owners_alone(running: Path) -> None:
@@ -127,12 +115,7 @@ def test_second_view_is_refused(running: Path) -> None:
 
 def test_where_nothing_runs_the_view_is_opened_here(tmp_path: Path) -> None:
     """Without a view the command brings one up to date itself, if it knows the application."""
-    driver = SerialDriver(SHOP, Config(tmp_path))
-    driver.start()
-    body, hint = driver.app.request("Item", "i9", "create", (), {"price": 3})
-    driver.log.append([Entry(RequestId("a"), body, hint, 0)])
-    assert driver.wait_until(driver.log.end(), 20_000)
-    driver.stop()
+    run_shop(tmp_path, "i9")
     query = ("sql", "SELECT item_id FROM Item", "--data", str(tmp_path), "--format", "csv")
     assert forked.command(*query, SHOP).stdout == b'"item_id"\n"i9"\n'
     assert "name the application" in forked.command(*query).stderr.decode()
@@ -140,12 +123,7 @@ def test_where_nothing_runs_the_view_is_opened_here(tmp_path: Path) -> None:
 
 def test_journal_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     """A view that cannot come up to date says why, instead of retrying without end."""
-    driver = SerialDriver(SHOP, Config(tmp_path))
-    driver.start()
-    body, hint = driver.app.request("Item", "i9", "create", (), {"price": 3})
-    driver.log.append([Entry(RequestId("a"), body, hint, 0)])
-    assert driver.wait_until(driver.log.end(), 20_000)
-    driver.stop()
+    run_shop(tmp_path, "i9")
     for part in (tmp_path / "journal").rglob("kind=changes/*.parquet"):
         part.write_bytes(b"noise")
     refused = forked.command("sql", "FROM Item", SHOP, "--data", str(tmp_path))

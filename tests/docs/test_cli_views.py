@@ -25,8 +25,7 @@ from penstock.process.config import Config
 from penstock.process.view_files import ROLE
 from tests.deployments import kept_imports, stored_code, write_version
 from tests.differential.inline import Inline
-from tests.docs.test_cli_deploy import running
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 __all__ = ["kept_imports"]
 
@@ -74,19 +73,15 @@ def supervised(data: Path, said: list[str]) -> Iterator[Supervisor]:
     supervisor = Supervisor(
         [], lambda _, line: said.append(line), lambda _, line: said.append(line), appliers
     )
-    stopping = threading.Event()
 
-    def keep() -> None:
-        while not stopping.wait(0.05):
+    def keep(stop: threading.Event) -> None:
+        while not stop.wait(0.05):
             supervisor.look()
 
-    thread = threading.Thread(target=keep)
-    thread.start()
     try:
-        yield supervisor
+        with meanwhile(keep):
+            yield supervisor
     finally:
-        stopping.set()
-        thread.join()
         supervisor.stop()
 
 
@@ -146,7 +141,7 @@ def test_deployments_and_orders_govern_views(
         tmp_path / "3", "jars", JAR.format(views=', view("wrong", sqlite(), Jar)')
     )
     path = data / "views" / "counts" / "view.sqlite"
-    with running(inline), supervised(data, said):
+    with inline.following(), supervised(data, said):
         assert execute(["deploy", second, *at]) == 0
         wait_for(lambda: shown(path) == [("tin", 0)], "the fill")
         append(inline, "put")
@@ -173,7 +168,7 @@ def test_copy_writes_nothing_until_it_is_resumed(inline: Inline, tmp_path: Path)
     second = write_version(
         tmp_path / "2", "jars", JAR.format(views=', view("counts", sqlite(), Jar)')
     )
-    with running(inline):
+    with inline.following():
         assert execute(["deploy", second, "--data", str(data)]) == 0
     assert fork(data, "jars", copy, None).held == ("counts",)
     path = copy / "views" / "counts" / "view.sqlite"

@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,25 +11,12 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import Corrupt, PenstockError
-from penstock.log.api import Entry
 from penstock.log.sqlite import SqliteLog
+from tests.faults.test_log_faults import crashed_copy, entry, names_in, written
+
+__all__ = ["written"]  # a fixture
 
 pytestmark = pytest.mark.faults
-
-
-def entry(name: str, body: bytes = b"body") -> Entry:
-    return Entry(RequestId(name), body, b"12345678", 0)
-
-
-def names_in(log: SqliteLog) -> list[str]:
-    return [record.request_id for record in log.read(log.start(), log.end())]
-
-
-def crashed_copy(path: Path, to: Path) -> Path:
-    """Copy the files of an open log as a crash would leave them."""
-    for suffix in ("", "-wal", "-lock"):
-        shutil.copy(path.with_name(path.name + suffix), to.with_name(to.name + suffix))
-    return to
 
 
 def flip(path: Path, table: str, column: str, first: int, offset: int) -> None:
@@ -45,17 +31,6 @@ def flip(path: Path, table: str, column: str, first: int, offset: int) -> None:
     connection.execute(f"UPDATE {table} SET {column} = ? WHERE first = {first}", (changed,))
     connection.commit()
     connection.close()
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Path:
-    """A closed log of two blocks, with three records each."""
-    path = tmp_path / "log"
-    log = SqliteLog(path)
-    for block in range(2):
-        log.append([entry(f"{block} {n}", b"%d" % n * 50) for n in range(3)])
-    log.close()
-    return path
 
 
 @pytest.mark.parametrize("seed", range(12))

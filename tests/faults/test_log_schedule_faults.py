@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -64,21 +65,26 @@ log.close()
 """
 
 
-@pytest.mark.parametrize("acknowledgements", [1, 40, 120])
-def test_killed_processes_fire_each_request_once(tmp_path: Path, acknowledgements: int) -> None:
-    """After kill -9 of the scheduler and of two promoters, each acknowledged request fires once."""
-    path = tmp_path / "log"
-    workers = [child(path, program) for program in (SCHEDULE_FOR_EVER, *[PROMOTE_FOR_EVER] * 2)]
+def told_by_the_killed(path: Path, programs: Sequence[str], lines: int) -> list[list[object]]:
+    """Kill processes when the first one has told so many lines; return all that it has told."""
+    workers = [child(path, program) for program in programs]
     first = workers[0]
     assert first.stdout is not None
-    told: list[list[object]] = [
-        json.loads(first.stdout.readline()) for _ in range(acknowledgements)
-    ]
+    told: list[list[object]] = [json.loads(first.stdout.readline()) for _ in range(lines)]
     for worker in workers:
         worker.send_signal(signal.SIGKILL)
     told += lines_of(first)
     for worker in workers[1:]:
         lines_of(worker)
+    return told
+
+
+@pytest.mark.parametrize("acknowledgements", [1, 40, 120])
+def test_killed_processes_fire_each_request_once(tmp_path: Path, acknowledgements: int) -> None:
+    """After kill -9 of the scheduler and of two promoters, each acknowledged request fires once."""
+    path = tmp_path / "log"
+    programs = (SCHEDULE_FOR_EVER, *[PROMOTE_FOR_EVER] * 2)
+    told = told_by_the_killed(path, programs, acknowledgements)
     log = SqliteLog(path)
     while log.promote(50):
         pass
@@ -92,15 +98,7 @@ def test_killed_processes_cancel_or_fire_each_request_once(tmp_path: Path) -> No
     """After kill -9 of a canceller too, each request has one record, and a told one is cancelled."""
     path = tmp_path / "log"
     programs = (CANCEL_FOR_EVER, SCHEDULE_FOR_EVER, PROMOTE_FOR_EVER)
-    workers = [child(path, program) for program in programs]
-    canceller = workers[0]
-    assert canceller.stdout is not None
-    told: list[list[object]] = [json.loads(canceller.stdout.readline()) for _ in range(10)]
-    for worker in workers:
-        worker.send_signal(signal.SIGKILL)
-    told += lines_of(canceller)
-    for worker in workers[1:]:
-        lines_of(worker)
+    told = told_by_the_killed(path, programs, 10)
     log = SqliteLog(path)
     while log.promote(50):
         pass

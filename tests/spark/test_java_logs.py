@@ -15,11 +15,12 @@ import logging
 import sys
 from pathlib import Path
 from penstock.process.config import Config
-from penstock.runtime.spark.session import start_session
+from penstock.runtime.spark.session import session_of_context, start_context
 logging.disable()  # Python may tell that the connection ends with the session; only Java's lines count here
 folder = Path(sys.argv[1])
 config = Config(folder, cores=1, log_format=sys.argv[2], driver_memory_mb=700)
-session = start_session("logs", config, folder)
+start_context("logs", config, folder)
+session = session_of_context()
 java = session.sparkContext._jvm
 print(*java.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
 log = java.org.slf4j.LoggerFactory.getLogger("org.apache.spark.Somewhere")

@@ -16,7 +16,7 @@ from penstock import ConfigError, QueryError, RequestError, SparkSource, read_ta
 from penstock.deployment.loading import load_app
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
-from penstock.runtime.spark.session import start_session
+from penstock.runtime.spark.session import session_of_context, start_context
 from penstock.snapshots.text import DEPTH_MAX
 from penstock.sql_view.as_of_query import as_of_queries
 from penstock.sql_view.query import Query
@@ -52,7 +52,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give a session of the runtime's own kind."""
     scratch = tmp_path_factory.mktemp("scratch")
-    session = start_session("table", Config(scratch, cores=1), scratch)
+    start_context("table", Config(scratch, cores=1), scratch)
+    session = session_of_context()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     yield session
     session.stop()

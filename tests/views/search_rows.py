@@ -12,8 +12,6 @@ from penstock.views.search_index import SearchIndex, SearchQuery
 from penstock.views.search_target import SearchTarget
 from penstock.views.target import (
     FAILED,
-    UNSHOWN,
-    ColumnShape,
     Kind,
     Position,
     Row,
@@ -21,41 +19,26 @@ from penstock.views.target import (
     TableShape,
 )
 
-ITEMS: Final = TableShape(
+ITEMS: Final = TableShape.of(
     "Item",
     1,
-    (
-        ColumnShape("_key", Kind.TEXT),
-        ColumnShape("name", Kind.TEXT),
-        ColumnShape("brand", Kind.TEXT),
-        ColumnShape("price", Kind.DECIMAL),
-        ColumnShape("stock", Kind.INTEGER),
-        ColumnShape("made", Kind.TIMESTAMP),
-        ColumnShape("tags", Kind.JSON),
-        ColumnShape("sold", Kind.BOOLEAN),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
+    {
+        "_key": Kind.TEXT,
+        "name": Kind.TEXT,
+        "brand": Kind.TEXT,
+        "price": Kind.DECIMAL,
+        "stock": Kind.INTEGER,
+        "made": Kind.TIMESTAMP,
+        "tags": Kind.JSON,
+        "sold": Kind.BOOLEAN,
+    },
 )
-ORDERS: Final = TableShape(
+ORDERS: Final = TableShape.of(
     "open_orders",
     2,
-    (
-        ColumnShape("_key", Kind.TEXT),
-        ColumnShape("_place", Kind.INTEGER),
-        ColumnShape("name", Kind.TEXT),
-        ColumnShape("price", Kind.TEXT),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
+    {"_key": Kind.TEXT, "_place": Kind.INTEGER, "name": Kind.TEXT, "price": Kind.TEXT},
 )
-FAILED_ROWS: Final = TableShape(
-    FAILED,
-    1,
-    (
-        ColumnShape("_key", Kind.TEXT),
-        ColumnShape("reason", Kind.TEXT),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
-)
+FAILED_ROWS: Final = TableShape.of(FAILED, 1, {"_key": Kind.TEXT, "reason": Kind.TEXT})
 SHAPES: Final = (ITEMS, ORDERS, FAILED_ROWS)
 CHOICE: Final = search(text=["name"], facets=["brand", "tags", "sold"])
 

@@ -1,6 +1,5 @@
 """The SQL view for appliers of a test, without a process of its own; and epochs of entities."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
@@ -23,7 +22,7 @@ from penstock.sql_view.view import View
 from penstock.views import query_tables
 from penstock.views.applier import Applier
 from penstock.views.targets import open_target
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 SETTINGS = ViewConfig(memory_mb=256, tables_percent=100)
 
@@ -101,19 +100,13 @@ def _state(entity_type: EntityType, key: Any, values: Mapping[str, Any]) -> byte
 @contextmanager
 def applier(data: Path, app: App, name: str, url: str = "") -> Iterator[None]:
     """Run an applier in a thread, as its process does."""
-    stop = threading.Event()
     folder = folder_of(data, name)
     folder.mkdir(parents=True, exist_ok=True)
     opener = partial(open_target, url=url, folder=folder)
     with closing(DataDirectory(data).open_journal(app)) as own:
         feeding = Applier(app, data, name, own, opener, settings=SETTINGS)
-        thread = threading.Thread(target=feeding.run, args=(stop,))
-        thread.start()
-        try:
+        with meanwhile(feeding.run):
             yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 def await_state(data: Path, name: str, state: ViewState, epoch: int = -1) -> ViewReport:

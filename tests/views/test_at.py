@@ -25,7 +25,7 @@ from penstock.views.search_index import SearchIndex, SearchQuery
 from tests.gateway_thread import RunningGateway
 from tests.views.appliers import appliers
 from tests.views.money_app import app
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 pytestmark = pytest.mark.long
 
@@ -55,10 +55,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]
 @contextmanager
 def payments(url: str) -> Iterator[None]:
     """Move coins without end."""
-    stop = threading.Event()
     draw = Random(7)
 
-    def pay() -> None:
+    def pay(stop: threading.Event) -> None:
         with Client(url, app) as client:
             while not stop.is_set():
                 client.bulk(
@@ -70,13 +69,8 @@ def payments(url: str) -> Iterator[None]:
                     ]
                 )
 
-    thread = threading.Thread(target=pay)
-    thread.start()
-    try:
+    with meanwhile(pay):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def open_accounts(client: Client) -> None:

@@ -24,7 +24,7 @@ from penstock.process.view_files import folder_of
 from penstock.views.search_index import SearchIndex, SearchQuery
 from tests.views.money_app import Purse, in_postgres
 from tests.views.processes import driving, feeding, serving
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 pytestmark = [pytest.mark.faults, pytest.mark.long]
 
@@ -50,23 +50,17 @@ def all_processes(data: Path, address: str) -> Iterator[str]:
 @contextmanager
 def payments(url: str, seed: int) -> Iterator[None]:
     """Move coins until the block ends; what the kills refuse is not paid."""
-    stop = threading.Event()
     draw = random.Random(seed)
 
-    def pay() -> None:
+    def pay(stop: threading.Event) -> None:
         with Client(url, in_postgres, timeout_s=1) as client:
             while not stop.is_set():
                 wallet, purse = draw.choice(NAMES), Purse(draw.choice(NAMES))
                 with suppress(PenstockError):
                     client.send(client.prepare.Wallet(wallet).pay(purse, draw.randrange(1, 100)))
 
-    thread = threading.Thread(target=pay)
-    thread.start()
-    try:
+    with meanwhile(pay):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def open_accounts(client: Client) -> None:

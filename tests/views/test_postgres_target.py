@@ -26,7 +26,7 @@ import os
 import sys
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -52,7 +52,6 @@ from penstock.views.postgres_target import PostgresTarget
 from penstock.views.reading import QueryBounds
 from penstock.views.removal import removed
 from penstock.views.target import (
-    UNSHOWN,
     ColumnShape,
     Kind,
     Overtaken,
@@ -64,6 +63,17 @@ from penstock.views.target import (
 )
 from penstock.views.targets import open_target
 from tests.views.conftest import PASSWORD
+from tests.views.items_view import (
+    ITEM,
+    KEY,
+    LARGER,
+    PRICE,
+    REASONS,
+    STOCK,
+    WITHOUT_STOCK,
+    ItemsView,
+    items,
+)
 from tests.waiting import wait_for
 
 
@@ -99,40 +109,15 @@ class TestPostgresTarget(TargetSuite):
         return rows_in(self.address, schema_of(place), shape)
 
 
-KEY = ColumnShape("_key", Kind.TEXT)
-PRICE = ColumnShape("price", Kind.INTEGER)
-STOCK = ColumnShape("stock", Kind.INTEGER)
-REASONS = ColumnShape(UNSHOWN, Kind.JSON)
-ITEM = TableShape("Item", 1, (KEY, PRICE, STOCK, REASONS))
-WITHOUT_STOCK = TableShape("Item", 1, (KEY, PRICE, REASONS))
-LARGER = TableShape("Item", 1, (KEY, PRICE, STOCK, ColumnShape("name", Kind.TEXT), REASONS))
-
-
-def items(count: int, price: int = 5) -> list[Row]:
-    return [(f"i{at}", price, at, None) for at in range(count)]
-
-
-class View:
+class View(ItemsView[PostgresTarget]):
     """A view with a table of items, and another connection to its database."""
 
     def __init__(self, address: str, schema: str) -> None:
         self.schema = schema
         self.address = address
-        self.target = PostgresTarget(address, schema, "reporting", lock_ms=300)
-        self.epoch = 1
-        self.target.load(None, position_of(1), [ITEM], [TableChange(ITEM, (), items(3))])
+        super().__init__(PostgresTarget(address, schema, "reporting", lock_ms=300))
         self.user = psycopg.connect(address, autocommit=True)
         self.run(f"SET search_path = {schema}")
-
-    def load(self, shape: TableShape, rows: Sequence[Row]) -> None:
-        before, after = position_of(self.epoch), position_of(self.epoch + 1)
-        self.target.load(before, after, [shape], [TableChange(shape, (), rows)])
-        self.epoch += 1
-
-    def apply(self, *rows: Row) -> None:
-        before, after = position_of(self.epoch), position_of(self.epoch + 1)
-        self.target.apply(before, after, [TableChange(ITEM, [row[0] for row in rows], rows)])
-        self.epoch += 1
 
     def run(self, text: str) -> None:
         self.user.execute(text.encode())
@@ -140,13 +125,6 @@ class View:
     def all(self, query: str) -> list[Any]:
         rows: list[Any] = self.user.execute(query.encode()).fetchall()
         return rows
-
-    def rejected(self, write: Callable[[], None]) -> TargetProblem:
-        """Return the problem of a write that fails, after which the position is as before."""
-        with pytest.raises(TargetProblem) as caught:
-            write()
-        assert self.target.position().position == position_of(self.epoch)
-        return caught.value
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -24,7 +24,6 @@ from penstock.snapshots.column import quoted
 from penstock.testing.target_suite import TargetSuite, position_of
 from penstock.views.sqlite_target import SqliteTarget
 from penstock.views.target import (
-    UNSHOWN,
     ColumnShape,
     Kind,
     Row,
@@ -34,6 +33,7 @@ from penstock.views.target import (
     TargetProblem,
 )
 from penstock.views.targets import open_target
+from tests.views.items_view import ITEM, KEY, LARGER, REASONS, WITHOUT_STOCK, ItemsView, items
 
 READ: Final[dict[Kind, Callable[[Any], Any]]] = {
     Kind.BOOLEAN: bool,
@@ -71,49 +71,16 @@ class TestSqliteTarget(TargetSuite):
         return rows_in(place / "view.sqlite", shape)
 
 
-KEY = ColumnShape("_key", Kind.TEXT)
-PRICE = ColumnShape("price", Kind.INTEGER)
-STOCK = ColumnShape("stock", Kind.INTEGER)
-REASONS = ColumnShape(UNSHOWN, Kind.JSON)
-ITEM = TableShape("Item", 1, (KEY, PRICE, STOCK, REASONS))
-WITHOUT_STOCK = TableShape("Item", 1, (KEY, PRICE, REASONS))
-LARGER = TableShape("Item", 1, (KEY, PRICE, STOCK, ColumnShape("name", Kind.TEXT), REASONS))
-
-
-class View:
+class View(ItemsView[SqliteTarget]):
     """A view with a table of items, and another connection to its file."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
-        self.target = SqliteTarget(path, "reporting", wait_s=0.2, **options)
-        self.epoch = 1
-        self.target.load(None, position_of(1), [ITEM], [TableChange(ITEM, (), items(3))])
+        super().__init__(SqliteTarget(path, "reporting", wait_s=0.2, **options))
         self.user = sqlite3.connect(path, isolation_level=None)
-
-    def load(self, shape: TableShape, rows: Sequence[Row]) -> None:
-        before, after = position_of(self.epoch), position_of(self.epoch + 1)
-        self.target.load(before, after, [shape], [TableChange(shape, (), rows)])
-        self.epoch += 1
-
-    def apply(self, *rows: Row) -> None:
-        before, after = position_of(self.epoch), position_of(self.epoch + 1)
-        change = TableChange(ITEM, [row[0] for row in rows], rows)
-        self.target.apply(before, after, [change])
-        self.epoch += 1
 
     def all(self, query: str) -> list[Any]:
         return self.user.execute(query).fetchall()
-
-    def rejected(self, write: Callable[[], None]) -> TargetProblem:
-        """Return the problem of a write that fails, after which the position is as before."""
-        with pytest.raises(TargetProblem) as caught:
-            write()
-        assert self.target.position().position == position_of(self.epoch)
-        return caught.value
-
-
-def items(count: int, price: int = 5) -> list[Row]:
-    return [(f"i{at}", price, at, None) for at in range(count)]
 
 
 @pytest.fixture

@@ -24,10 +24,9 @@ A = TypeVar("A")
 
 
 class NameQuestion(msgspec.Struct, frozen=True):
-    """The application, as for `load_app`, and the seconds that its import may take."""
+    """The application, as for `load_app`."""
 
     spec: str
-    import_s: float
 
 
 def import_guarded(location: "Location", import_s: float, answer_file: BinaryIO) -> "App":
@@ -79,14 +78,14 @@ def ask_importing(
         raise ConfigError(f"the import of {module} {end}; nothing is deployed") from ended
 
 
-def application_name(spec: str, import_s: float = IMPORT_S) -> str:
+def application_name(spec: str) -> str:
     """Return the name of an application, which a child process imports."""
-    question, module = NameQuestion(spec, import_s), locate(spec).module
-    return ask_importing("penstock.deployment.guarded_import", question, str, module, import_s)
+    child, module = "penstock.deployment.guarded_import", locate(spec).module
+    return ask_importing(child, NameQuestion(spec), str, module, IMPORT_S)
 
 
 def _name(question: NameQuestion, answer_file: BinaryIO) -> str:
-    return import_guarded(locate(question.spec), question.import_s, answer_file).name
+    return import_guarded(locate(question.spec), IMPORT_S, answer_file).name
 
 
 if __name__ == "__main__":

@@ -43,7 +43,6 @@ _TRUSTED: Final = (
     "penstock.engine.streams.key_shares",
     "penstock.engine.streams.paused_flows",
     "penstock.engine.streams.resumption",
-    "penstock.engine.streams.step_output",
     "penstock.engine.streams.step_runner",
     "penstock.engine.streams.workflow_step",
     "penstock.engine.streams.waiting",

@@ -60,8 +60,8 @@ class Resolver:
         """Say whether an entity class is part of the application, or stands for one of another application."""
         return cls in self._classes
 
-    def check_method(self, where: str, what: str, method: Any) -> None:
-        """Complain of a method or a creation that belongs to no entity class of the application."""
+    def check_method(self, where: str, method: Any) -> None:
+        """Complain of a call of a method or a creation that belongs to no entity class of the application."""
         name = getattr(method, "__name__", "")
         owner = getattr(method, "__self__", None)
         if isinstance(owner, type):
@@ -75,7 +75,7 @@ class Resolver:
             )
         if class_name and not is_known:
             self.complaints.append(
-                f"{where}: {what} of {class_name}.{name}: {class_name} is not part of the application "
+                f"{where}: call of {class_name}.{name}: {class_name} is not part of the application "
                 f"{self._app}; name it there"
             )
 

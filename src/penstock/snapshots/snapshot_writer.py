@@ -138,7 +138,7 @@ def write_slices(
     journal: Journal,
     snapshots: Snapshots,
     slices: Sequence[Slice],
-    reached: StepObserver = ignore_step,
+    reached: StepObserver,
 ) -> WrittenSlices:
     """Write slices of one snapshot, durably.
 

@@ -53,50 +53,26 @@ Rows: TypeAlias = dict[tuple[Any, ...], Row]
 
 Model: TypeAlias = dict[TableShape, Rows]
 
-KINDS: Final = TableShape(
-    "Kinds",
-    1,
-    (
-        ColumnShape("_key", Kind.TEXT),
-        *(ColumnShape(member.value, member) for member in Kind),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
-)
+KINDS: Final = TableShape.of("Kinds", 1, {"_key": Kind.TEXT, **{each.value: each for each in Kind}})
 """A table with a column of each kind."""
 
-ROWS: Final = TableShape(
+ROWS: Final = TableShape.of(
     'the "rows" of 100% %s; DROP',
     2,
-    (
-        ColumnShape("_key", Kind.TEXT),
-        ColumnShape("_place", Kind.INTEGER),
-        ColumnShape("Größe", Kind.INTEGER),
-        ColumnShape("select", Kind.TEXT),
-        ColumnShape("a%b", Kind.DECIMAL),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
+    {
+        "_key": Kind.TEXT,
+        "_place": Kind.INTEGER,
+        "Größe": Kind.INTEGER,
+        "select": Kind.TEXT,
+        "a%b": Kind.DECIMAL,
+    },
 )
 """A table whose owners have several rows; its names need quotes."""
 
-EVENTS: Final = TableShape(
-    "events",
-    2,
-    (
-        ColumnShape("_atom", Kind.INTEGER),
-        ColumnShape("_place", Kind.INTEGER),
-        ColumnShape("event", Kind.JSON),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
+EVENTS: Final = TableShape.of(
+    "events", 2, {"_atom": Kind.INTEGER, "_place": Kind.INTEGER, "event": Kind.JSON}
 )
-FAILURES: Final = TableShape(
-    FAILED,
-    1,
-    (
-        ColumnShape("_key", Kind.TEXT),
-        ColumnShape("reason", Kind.TEXT),
-        ColumnShape(UNSHOWN, Kind.JSON),
-    ),
-)
+FAILURES: Final = TableShape.of(FAILED, 1, {"_key": Kind.TEXT, "reason": Kind.TEXT})
 SHAPES: Final = (KINDS, ROWS, EVENTS, FAILURES)
 
 _INTEGERS: Final = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -92,16 +92,8 @@ KEY_COLUMN: Final = ColumnShape(KEY, Kind.TEXT)
 _PLACE_COLUMN: Final = ColumnShape(PLACE, Kind.INTEGER)
 _LISTED: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
-FAILED_SHAPE: Final = TableShape(
-    FAILED,
-    1,
-    (
-        KEY_COLUMN,
-        ColumnShape("table", Kind.TEXT),
-        ColumnShape("key", Kind.TEXT),
-        ColumnShape("reason", Kind.TEXT),
-        UNSHOWN_COLUMN,
-    ),
+FAILED_SHAPE: Final = TableShape.of(
+    FAILED, 1, dict.fromkeys((KEY, "table", "key", "reason"), Kind.TEXT)
 )
 
 

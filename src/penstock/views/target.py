@@ -7,9 +7,9 @@ not the one that the writer has read. So of two writers that do not know each ot
 `testing.target_suite` says of an implementation whether it keeps the contract.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeAlias
 
 import msgspec
 
@@ -68,6 +68,12 @@ class TableShape(msgspec.Struct, frozen=True, array_like=True):
     name: str
     key_width: int
     columns: tuple[ColumnShape, ...]
+
+    @classmethod
+    def of(cls, name: str, key_width: int, kinds: Mapping[str, Kind]) -> Self:
+        """Return a table with columns of these kinds, and `UNSHOWN` behind them."""
+        columns = (ColumnShape(*each) for each in (*kinds.items(), (UNSHOWN, Kind.JSON)))
+        return cls(name, key_width, tuple(columns))
 
     @property
     def owner(self) -> str:

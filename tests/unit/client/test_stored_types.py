@@ -1,7 +1,5 @@
 """One value of each type on its way: call, store, entity, SQL, changes, snapshot, OpenAPI and back."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
@@ -15,13 +13,12 @@ from jsonschema_rs import Draft202012Validator
 from penstock import Client
 from penstock.client.results import python_types
 from penstock.gateway.openapi.examples import example_of
-from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import write_next_snapshot
 from tests.gateway_thread import RunningGateway
 from tests.unit.client.stored_types_app import CASES, KEYS, Values, app
-from tests.waiting import wait_for
+from tests.view_process import view_process
 
 SPEC = "tests.unit.client.stored_types_app:app"
 WRITTEN = {name: case.value for name, case in CASES.items()}
@@ -32,18 +29,12 @@ NAMES = sorted(CASES)
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """Run a driver, a gateway and a view; an entity of each class has been written."""
     data = tmp_path_factory.mktemp("types")
-    with RunningGateway(SPEC, data) as running:
-        command = [sys.executable, "-m", "penstock", "view", "serve", SPEC, "--data", str(data)]
-        view = subprocess.Popen([*command, "--supervised"], stdin=subprocess.PIPE)
-        try:
-            wait_for(lambda: presence.find(data, "view") or view.poll() is not None, "the view")
-            with Client(running.url, app) as client:
-                for entity, (key, _) in KEYS.items():
-                    getattr(client, entity).create(key)
-                client.Sample.create("sample", **WRITTEN)
-            yield running
-        finally:
-            view.communicate()
+    with RunningGateway(SPEC, data) as running, view_process(SPEC, data):
+        with Client(running.url, app) as client:
+            for entity, (key, _) in KEYS.items():
+                getattr(client, entity).create(key)
+            client.Sample.create("sample", **WRITTEN)
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The surface of live deployments: code is stored, checked in a process of its own, and appended to the log."""
 
-import itertools
 from contextlib import closing
 from pathlib import Path
 
@@ -19,21 +18,12 @@ from penstock.model.control import Deploy, DeployedCode, decode_control
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.retention.maintenance import maintain
+from tests.deployments import KIOSK, kiosk_in
 from tests.history import journal_of
 from tests.waiting import wait_for
 
-_numbers = itertools.count()
-APP = """
-from penstock import App, Entity, key
-
-class Item(Entity):
-    name: str = key()
-    price: {type}
-
-app = App("kiosk", Item)
-"""
 MIGRATING = (
-    APP.replace("import App", "import App, migrate")
+    KIOSK.replace("import App", "import App, migrate")
     .replace("app =", "@migrate(Item, since=2)\ndef made(old):\n    {body}\n\napp =")
     .replace("Item)", "Item, made)")
 )
@@ -42,11 +32,7 @@ MIGRATING = (
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Return the file of an application that has run an epoch."""
-    file = tmp_path / f"livekiosk{next(_numbers)}.py"
-    file.write_text(APP.format(type="int"))
-    calls = [[("Item", "tea", "create", {"price": 3})]]
-    journal_of(str(file), tmp_path / "data", calls, deploys=True)
-    return file
+    return kiosk_in(tmp_path)
 
 
 def controls(data: Path) -> list[DeployedCode]:
@@ -60,7 +46,7 @@ def test_a_deployment_is_appended_once(source: Path) -> None:
     """Equal code is no deployment, whether the former one is in force or still waits; its archive stays."""
     config = Config(source.parent / "data")
     assert append_deployment(config, store_code(config.data, str(source))) is None
-    source.write_text(APP.format(type="int | float") + "# a longer file\n")
+    source.write_text(KIOSK.format(type="int | float") + "# a longer file\n")
     code = store_code(config.data, str(source))
     appended = append_deployment(config, code)
     assert appended is not None
@@ -75,9 +61,9 @@ def test_a_deployment_is_appended_once(source: Path) -> None:
 
 def test_waiting_requests_that_do_not_fit_are_named(tmp_path: Path) -> None:
     """The deployment says what its check says: which requests the former code accepts, and the new code does not."""
-    file, config = tmp_path / f"livekiosk{next(_numbers)}.py", Config(tmp_path / "data")
+    file, config = tmp_path / "waitingkiosk.py", Config(tmp_path / "data")
     method = "\n    def order(self, {}) -> None:\n        pass\n\napp ="
-    text = APP.format(type="int")
+    text = KIOSK.format(type="int")
     file.write_text(text.replace("\napp =", method.format("count: int, gift: bool")))
     journal_of(str(file), config.data, [], deploys=True)
     app = load_app(str(file))
@@ -99,9 +85,9 @@ def test_waiting_requests_that_do_not_fit_are_named(tmp_path: Path) -> None:
 def test_code_that_does_not_fit_is_refused_before_the_log(source: Path) -> None:
     """Nothing is appended for classes that cannot read their rows, or for code that cannot be imported."""
     config = Config(source.parent / "data")
-    text = APP.format(type="int")
+    text = KIOSK.format(type="int")
     wrong: list[tuple[str, type[PenstockError], str]] = [
-        (APP.format(type="str"), ClassChanged, "price"),
+        (KIOSK.format(type="str"), ClassChanged, "price"),
         ("print('x' * 100_000)\nimport nowhere_at_all", ConfigError, "nowhere_at_all"),
         ("import os, signal\nos.kill(0, signal.SIGKILL)", ConfigError, "exit code -9"),
         (text.replace("kiosk", "stall"), ConfigError, "stall"),

@@ -16,6 +16,7 @@ from penstock.history.deployment_check import compare_interfaces
 from penstock.process.data_directory import DataDirectory
 from tests.deployments import kept_imports, write_version
 from tests.history import journal_of
+from tests.waiting import meanwhile
 
 __all__ = ["kept_imports"]
 
@@ -23,22 +24,18 @@ __all__ = ["kept_imports"]
 @pytest.fixture
 def importing() -> Iterator[None]:
     """A thread that adds and removes modules, as imports do."""
-    stopping = threading.Event()
     interval_s = sys.getswitchinterval()
 
-    def add_and_remove() -> None:
-        while not stopping.is_set():
+    def add_and_remove(stop: threading.Event) -> None:
+        while not stop.is_set():
             for number in range(50):
                 sys.modules[f"passing_{number}"] = ModuleType("passing")
             for number in range(50):
                 sys.modules.pop(f"passing_{number}", None)
 
-    thread = threading.Thread(target=add_and_remove)
     sys.setswitchinterval(1e-6)
-    thread.start()
-    yield
-    stopping.set()
-    thread.join()
+    with meanwhile(add_and_remove):
+        yield
     sys.setswitchinterval(interval_s)
 
 
@@ -105,6 +102,7 @@ from decimal import Decimal
 from typing import NamedTuple, TypedDict
 
 from penstock import App, Entity, key
+from tests.waiting import meanwhile
 
 @dataclass
 class Money:

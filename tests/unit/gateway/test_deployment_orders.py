@@ -1,7 +1,6 @@
 """Operators deploy code through a gateway: an archive is checked apart from it, and appended to the log."""
 
 import io
-import itertools
 import logging
 import os
 import zipfile
@@ -20,6 +19,7 @@ from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.model.control import Deploy, decode_control
 from penstock.process.data_directory import DataDirectory
+from tests.deployments import KIOSK, kiosk_in
 from tests.gateway_thread import RunningGateway
 from tests.history import journal_of
 from tests.market import MARKET, PLACES
@@ -27,27 +27,13 @@ from tests.modules import own_modules
 
 pytestmark = pytest.mark.long
 
-_numbers = itertools.count()
-APP = """
-from penstock import App, Entity, key
-
-class Item(Entity):
-    name: str = key()
-    price: {type}
-
-app = App("kiosk", Item)
-"""
 ZIP = {"Content-Type": "application/zip"}
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Return the file of an application that has run an epoch."""
-    file = tmp_path / f"orderkiosk{next(_numbers)}.py"
-    file.write_text(APP.format(type="int"))
-    calls = [[("Item", "tea", "create", {"price": 3})]]
-    journal_of(str(file), tmp_path / "data", calls, deploys=True)
-    return file
+    return kiosk_in(tmp_path)
 
 
 @pytest.fixture
@@ -89,7 +75,7 @@ def test_an_archive_is_deployed_once(
 ) -> None:
     """The order is in the log and the log output; the gateway has not imported the code."""
     trace = source.parent / "imported"
-    text = APP.format(type="int | float") + (
+    text = KIOSK.format(type="int | float") + (
         f"import os, pathlib\nwith pathlib.Path({str(trace)!r}).open('a') as out:\n"
         "    print(os.getpid(), file=out)\n"
     )
@@ -118,7 +104,7 @@ def test_orders_that_do_not_fit_are_refused(
     """A refused order has the error of the command, and appends nothing."""
     path = f"/deployments?app={source.stem}:app"
     refused = {
-        APP.format(type="str"): "class-changed",
+        KIOSK.format(type="str"): "class-changed",
         "import nowhere_at_all": "config",
     }
     for text, code in refused.items():
@@ -138,7 +124,7 @@ def test_orders_that_do_not_fit_are_refused(
     ):
         assert operator.post(path, content=archive, headers=ZIP).status_code == 400
     assert not (source.parent / "outside.py").exists()
-    fine = pack({source.name: APP.format(type="int | float").encode()})
+    fine = pack({source.name: KIOSK.format(type="int | float").encode()})
     for wrong in (
         "/deployments",
         "/deployments?app=../x:app",
@@ -156,7 +142,7 @@ def test_an_order_drops_a_class_with_its_name(
     source: Path, gateway: RunningGateway, operator: httpx.Client
 ) -> None:
     """Without the name it is refused; the report says that it needs a word; a name of no such class is refused."""
-    text = APP.format(type="int").replace("Item", "Other").encode()
+    text = KIOSK.format(type="int").replace("Item", "Other").encode()
     archive, path = pack({source.name: text}), f"/deployments?app={source.stem}:app"
     refused = operator.post(path, content=archive, headers=ZIP)
     assert (refused.status_code, "--drop Item" in refused.text) == (409, True)
@@ -190,7 +176,7 @@ def test_commands_order_through_a_gateway(
 ) -> None:
     """With `--url`, the commands need no data directory; a key without the scope `admin` is refused."""
     admin, reader = keys["admin"], keys["read"]
-    source.write_text(APP.format(type="int | float"))
+    source.write_text(KIOSK.format(type="int | float"))
 
     def run(*words: str, key: str) -> tuple[int, str]:
         status = execute([*words, "--url", gateway.url, "--key", key, "--json"])

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -58,8 +58,8 @@ def broken(tmp_path: Path, kept_imports: None) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def opened(broken: Path) -> Iterator[tuple[Log, Journal]]:
+@contextmanager
+def opening(broken: Path) -> Iterator[tuple[Log, Journal]]:
     directory = DataDirectory(broken / "data")
     with (
         closing(directory.open_log()) as log,
@@ -68,13 +68,15 @@ def opened(broken: Path) -> Iterator[tuple[Log, Journal]]:
         yield log, journal
 
 
+@pytest.fixture
+def opened(broken: Path) -> Iterator[tuple[Log, Journal]]:
+    with opening(broken) as both:
+        yield both
+
+
 def test_a_failed_request_runs_again_after_the_code_was_mended(broken: Path) -> None:
     """The id leads to the new attempt, which takes effect once; a further attempt is refused."""
-    directory = DataDirectory(broken / "data")
-    with (
-        closing(directory.open_log()) as log,
-        closing(directory.open_journal_of("tills")) as journal,
-    ):
+    with opening(broken) as (log, journal):
         assert retry(log, journal, RequestId("r1")) == 3
         with pytest.raises(TooLate, match="has not run yet"):
             retry(log, journal, RequestId("r1"))
@@ -84,10 +86,7 @@ def test_a_failed_request_runs_again_after_the_code_was_mended(broken: Path) -> 
     driver.start()
     assert driver.wait_until(Lsn(4), 30_000)
     driver.stop()
-    with (
-        closing(directory.open_log()) as log,
-        closing(directory.open_journal_of("tills")) as journal,
-    ):
+    with opening(broken) as (log, journal):
         place = log.find(RequestId("r1"))
         assert place == (0, 3)
         assert find_reply(journal, place).value() == 5
@@ -113,20 +112,13 @@ def test_a_declared_answer_is_final(opened: tuple[Log, Journal]) -> None:
 
 def test_a_discarded_request_runs_nowhere(broken: Path) -> None:
     """Its result is `cancelled` from then on, which is final."""
-    directory = DataDirectory(broken / "data")
-    with (
-        closing(directory.open_log()) as log,
-        closing(directory.open_journal_of("tills")) as journal,
-    ):
+    with opening(broken) as (log, journal):
         assert discard(log, journal, RequestId("r1")) == 3
     driver = SerialDriver(str(broken / "broken" / "tills.py"), Config(broken / "data"))
     driver.start()
     assert driver.wait_until(Lsn(4), 30_000)
     driver.stop()
-    with (
-        closing(directory.open_log()) as log,
-        closing(directory.open_journal_of("tills")) as journal,
-    ):
+    with opening(broken) as (log, journal):
         assert find_reply(journal, (LogPartition(0), Lsn(3))).error == "cancelled"
         with pytest.raises(TooLate, match="cancelled"):
             retry(log, journal, RequestId("r1"))

@@ -9,9 +9,8 @@ from penstock.engine.failure import close_all
 from penstock.engine.streams.cascade import Cascade, data_size
 from penstock.engine.streams.derived_ids import step_id
 from penstock.engine.streams.resumption import Resumption
-from penstock.engine.streams.step_output import StepOutput
 from penstock.engine.streams.waiting import Waiting
-from penstock.engine.streams.workflow_step import StepServices, WorkflowStep
+from penstock.engine.streams.workflow_step import StepOutput, StepServices, WorkflowStep
 from penstock.model.context import Read, Transaction
 from penstock.model.request import Failure, decode_failure, encode_failure
 from penstock.model.streams.workflow_plan import WorkflowPlan

@@ -333,7 +333,7 @@ class _Building:
             self.add(split)
 
     def _add_request_sink(self, sink: RequestSink[Any]) -> None:
-        self._resolver.check_method(sink.where, "call", sink.method)
+        self._resolver.check_method(sink.where, sink.method)
         what = f"the function of call {sink.name}"
         refuse_time(sink.arguments, sink.where, what, self._resolver.complaints)
         self.add(sink.source)

@@ -114,12 +114,6 @@ def own_address(master: str) -> str:
         raise ConfigError(f"master = {master!r}: its host is not found: {error}") from error
 
 
-def start_session(name: str, config: Config, scratch: Path, jvm: Jvm | None = None) -> SparkSession:
-    """Start Spark, and return its session; see `start_context`."""
-    start_context(name, config, scratch, jvm)
-    return session_of_context()
-
-
 def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = None) -> SparkContext:
     """Start Spark in a Java process, bound to loopback; its SQL session does not exist yet.
 
