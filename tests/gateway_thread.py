@@ -22,6 +22,7 @@ from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.gateway.serving import Assembly, VersionSwitch, assemble, free_port, server_of, url_of
+from penstock.log.kafka_config import KafkaConfig
 from penstock.process.config import Config, GatewayConfig, TargetSettings
 from penstock.process.serving import serving
 from tests.serial_driver import SerialDriver
@@ -32,7 +33,7 @@ HOST = "127.0.0.1"
 class RunningGateway:
     """An application's gateway, and its driver unless it has one, until the `with` block ends."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the settings of an application
         self,
         spec: str,
         data: Path,
@@ -41,10 +42,16 @@ class RunningGateway:
         drives: bool = True,
         limits: Limits | None = None,
         views: Mapping[str, TargetSettings] | None = None,
+        kafka: KafkaConfig | None = None,
     ) -> None:
         chosen = replace(settings or GatewayConfig(), port=free_port(HOST))
         self.config = Config(
-            data=data, cores=1, gateway=chosen, limits=limits or Limits(), views=views or {}
+            data=data,
+            cores=1,
+            gateway=chosen,
+            limits=limits or Limits(),
+            views=views or {},
+            kafka=kafka or KafkaConfig(),
         )
         self.url = url_of(chosen)
         self.driver = SerialDriver(spec, self.config) if drives else None

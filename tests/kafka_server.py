@@ -41,15 +41,17 @@ class Broker:
 
     Attributes:
         port: Where it listens.
+        address: On which address.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = HOST) -> None:
         self.port = port
+        self.address = address
 
     @property
     def servers(self) -> str:
         """The address for clients."""
-        return f"{HOST}:{self.port}"
+        return f"{self.address}:{self.port}"
 
     def admin(self) -> AdminClient:
         """Return a client that administers the broker."""
@@ -83,24 +85,25 @@ class Broker:
 class KafkaServer(Broker):
     """The process of one broker, which is its own controller."""
 
-    def __init__(self, folder: Path, password: str = "") -> None:
+    def __init__(self, folder: Path, password: str = "", address: str = HOST) -> None:
         """Format a folder, and start the broker in it.
 
         Args:
+            address: Where it listens, of the host of this thread.
             password: That of the user `app` at a second port, `guarded`; empty: there is no such port.
         """
         fetched = subprocess.run([_FETCH], capture_output=True, text=True, check=False)
         if fetched.returncode:
             raise KafkaMissing(fetched.stderr.strip())
-        super().__init__(free_port(HOST))
+        super().__init__(free_port(address), address)
         self.folder = folder
-        controller = free_port(HOST)
+        controller = free_port(address)
         properties = folder / "server.properties"
         lines = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@{HOST}:{controller}",
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{controller}",
+            "controller.quorum.voters": f"1@{address}:{controller}",
+            "listeners": f"PLAINTEXT://{address}:{self.port},CONTROLLER://{address}:{controller}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
             "log.dirs": str(folder / "logs"),
@@ -113,10 +116,10 @@ class KafkaServer(Broker):
             "num.io.threads": "2",
         }
         if password:
-            guarded = free_port(HOST)
-            self.guarded = f"{HOST}:{guarded}"
+            guarded = free_port(address)
+            self.guarded = f"{address}:{guarded}"
             login = "org.apache.kafka.common.security.plain.PlainLoginModule"
-            lines["listeners"] += f",SASL://{HOST}:{guarded}"
+            lines["listeners"] += f",SASL://{address}:{guarded}"
             lines["listener.name.sasl.sasl.enabled.mechanisms"] = "PLAIN"
             lines["listener.name.sasl.plain.sasl.jaas.config"] = (
                 f'{login} required user_app="{password}";'

@@ -34,16 +34,21 @@ class StoreServer:
         folder: The folder of the bucket; an object is a file in it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Start it; `scripts/store_server` builds it where it is missing."""
+    def __init__(self, folder: Path, address: str = HOST) -> None:
+        """Start it; `scripts/store_server` builds it where it is missing.
+
+        Args:
+            address: Where it listens, of the host of this thread.
+        """
+        self.address = address
         self.folder = folder / BUCKET
         self.folder.mkdir(parents=True)
-        self.port = free_port(HOST)
+        self.port = free_port(address)
         self.key, self.secret = secrets.token_hex(8), secrets.token_hex(16)
         built = subprocess.run([_BUILD], capture_output=True, text=True, check=False)
         if built.returncode:
             raise StoreMissing(built.stderr.strip())
-        self._command = [built.stdout.strip(), f"{HOST}:{self.port}", str(folder)]
+        self._command = [built.stdout.strip(), f"{address}:{self.port}", str(folder)]
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -60,7 +65,7 @@ class StoreServer:
             with (
                 contextlib.suppress(OSError),
                 contextlib.closing(
-                    http.client.HTTPConnection(HOST, self.port, timeout=START_S)
+                    http.client.HTTPConnection(self.address, self.port, timeout=START_S)
                 ) as connection,
             ):
                 connection.request("GET", "/")
@@ -97,7 +102,7 @@ class StoreServer:
     def access(self, port: int | None = None) -> dict[str, str]:
         """Return the options of a client."""
         return {
-            "endpoint": f"http://{HOST}:{port or self.port}",
+            "endpoint": f"http://{self.address}:{port or self.port}",
             "access_key_id": self.key,
             "secret_access_key": self.secret,
             "region": "us-east-1",

@@ -46,7 +46,9 @@ class SerialDriver:
         self.config = config
         self.on_epoch: list[Callable[[EpochReport], None]] = []
         config.data.mkdir(parents=True, exist_ok=True)
-        self.log = DataDirectory(config.data).open_log()
+        directory = DataDirectory(config.data)
+        # In Kafka, it is this process that reads the topic for its host.
+        self.log = directory.open_log(config if directory.has_log_in_kafka(config) else None)
         self.journal = DataDirectory(config.data).open_journal(self.app)
         if deploys:
             self.journal.deploy()

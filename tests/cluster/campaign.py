@@ -1,44 +1,100 @@
-"""The campaign on a cluster: a hot item under load, executors killed, hosts cut off and healed, and all of them at once.
+"""The campaign on a cluster: load and faults on hosts that are network namespaces, and figures beside their bounds.
 
-`scripts/cluster` runs it, and prints what it has measured beside the bound. It ends with 1 if a bound is exceeded, an answer is wrong, or
-replies and state are not those of one thread. Bounds are those of a machine that does nothing else.
+`scripts/cluster` runs it. The parts, of which `--parts` chooses some:
+
+- `hosts`: a hot item under load, executors and workers killed, hosts cut off and healed, and all of them at once.
+- `drivers`: two drivers on two hosts; the one that drives is killed, cut off, and stopped for a minute.
+- `servers`: 500 requests a second; then the object store and the broker are killed for 20 seconds each.
+
+With `--store`, and always for the latter two parts, data are in an object store and the log is in Kafka. It ends with 1 if a bound is
+exceeded, an answer is wrong, or replies and state are not those of one thread. Bounds are those of a machine that does
+nothing else.
 """
 
 import argparse
+import asyncio
+import itertools
+import signal
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 import psutil
+import uvloop
 
+from benchmarks.harness.load import Answer, Connection, Load, Request
 from tests.cluster.lab import Host, Lab, lab, why_not
 from tests.cluster.running import PORT, RunningShop, equals_one_thread
-from tests.faults.shop_consistency import consistency
+from tests.faults.shop_consistency import HOST, consistency
+from tests.kafka_server import KafkaServer
+from tests.object_store import StoreServer
+from tests.waiting import wait_for
 
 KILLED_S, CUT_S, BACK_S = 1.5, 4.0, 10.0
+DRIVER_KILLED_S, DRIVER_CUT_S, DRIVER_STOPPED_S = 2.0, 9.0, 9.0
+REFUSED_S, ON_AGAIN_S = 5.0, 15.0
+MEDIAN_S, LATE_S = 0.1, 0.4
+RATE: Final = 500
+LOAD_S: Final = 30.0
 AWAY_S = 30.0
+STOPPED_S: Final = 60.0
+SERVER_AWAY_S: Final = 20.0
 _SETTLE_S = 3.0
+_CONNECTIONS: Final = 400
 
 
-class Campaign:
-    """One run of a shop.
+class Report:
+    """Prints figures beside their bounds.
 
     Attributes:
         exceeded: The lines of bounds that were exceeded.
     """
 
-    def __init__(self, hosts: Lab) -> None:
+    def __init__(self) -> None:
         self.exceeded: list[str] = []
+
+    def say(self, what: str, seconds: float, bound_s: float | None = None) -> None:
+        """Print one figure."""
+        line = f"{what:45} {seconds:7.2f} s"
+        if bound_s is not None:
+            line += f"   bound {bound_s:g} s"
+            if seconds > bound_s:
+                line += "   EXCEEDED"
+                self.exceeded.append(line)
+        self.note(f"{line}   load {psutil.getloadavg()[0]:.1f}")
+
+    def note(self, line: str) -> None:
+        """Print a line."""
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+def sell(host: Host, seed: int) -> None:
+    """Sell a hot item to many buyers over the gateway of a host."""
+    host.within(lambda: consistency(PORT, seed)).check()
+
+
+class Hosts:
+    """One shop whose hosts fail."""
+
+    def __init__(self, hosts: Lab, report: Report) -> None:
         self._lab = hosts
+        self._say = report.say
         self._shop = RunningShop(hosts, partitions=len(hosts.hosts) - 1)
+        self._shop.await_tasks(len(hosts.hosts) - 1)
 
     def run(self, rounds: int) -> None:
         """Do everything, some rounds."""
         for seed in range(rounds):
             began = time.monotonic()
-            self._sell(seed)
+            sell(self._lab.hosts[0], seed)
             self._say("hot item, 1,000 buyers", time.monotonic() - began, None)
             for host in self._lab.hosts[1:]:
                 self._disturb(f"executor of {host.root.name} killed", _kill_executors, host)
@@ -51,9 +107,6 @@ class Campaign:
         began = time.monotonic()
         requests = equals_one_thread(self._lab)
         self._say(f"{requests} requests equal one thread", time.monotonic() - began, None)
-
-    def _sell(self, seed: int) -> None:
-        self._lab.hosts[0].within(lambda: consistency(PORT, seed)).check()
 
     def _disturb(self, what: str, act: Callable[[Host], None], host: Host) -> None:
         with self._shop.under_calls() as calls:
@@ -94,16 +147,197 @@ class Campaign:
             time.sleep(_SETTLE_S)
         assert calls.statuses == {200}, calls.statuses
 
-    def _say(self, what: str, seconds: float, bound_s: float | None) -> None:
-        line = f"{what:45} {seconds:7.2f} s"
-        if bound_s is not None:
-            line += f"   bound {bound_s:g} s"
-            if seconds > bound_s:
-                line += "   EXCEEDED"
-                self.exceeded.append(line)
-        load = psutil.getloadavg()[0]
-        sys.stdout.write(f"{line}   load {load:.1f}\n")
-        sys.stdout.flush()
+
+class Drivers:
+    """Two drivers of a shop, on two hosts; the one that drives fails, and the other one takes over."""
+
+    def __init__(self, hosts: Lab, report: Report) -> None:
+        self._lab = hosts
+        self._say = report.say
+        self._shops = [RunningShop(hosts, at=at, partitions=2) for at in (1, 2)]
+        self._shops[1].await_standby()
+
+    def run(self, rounds: int) -> None:
+        """Do everything, some rounds."""
+        for seed in range(rounds):
+            with self._fault("driver killed", DRIVER_KILLED_S, 10.0) as (driver, _):
+                _only(driver).kill()
+            with self._fault("host of the driver cut", DRIVER_CUT_S, 20.0) as (driver, host):
+                host.cut()
+            host.heal()
+            self._await_roles()
+            with self._fault("driver stopped", DRIVER_STOPPED_S, STOPPED_S) as (driver, _):
+                stopped = _only(driver)
+                stopped.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            stopped.send_signal(signal.SIGCONT)
+            stopped.wait(_SETTLE_S * 10)
+            self._say("driver woken: it has ended after", time.monotonic() - began)
+            self._await_roles()
+            for shop in self._shops:
+                sell(self._lab.hosts[shop.at], 10 * seed + shop.at)
+        roles = [shop.at for shop in self._shops if shop.drivers()]
+        for shop in sorted(self._shops, key=lambda shop: shop.at in roles):
+            shop.stop()
+        requests = equals_one_thread(self._lab, *roles)
+        self._say(f"{requests} requests equal one thread", 0.0)
+
+    @contextmanager
+    def _fault(
+        self, what: str, bound_s: float, lasts_s: float
+    ) -> Iterator[tuple[RunningShop, Host]]:
+        """Let the driver fail in the block, under calls to the other host, and wait for the time of the fault."""
+        driver, other = self._await_roles()
+        with other.under_calls() as calls:
+            time.sleep(_SETTLE_S)
+            calls.longest_s()
+            yield driver, self._lab.hosts[driver.at]
+            time.sleep(lasts_s)
+            self._say(f"{what}: longest call", calls.longest_s(), bound_s)
+        assert calls.statuses == {200}, calls.statuses
+        assert other.drivers(), "the other one drives"
+
+    def _await_roles(self) -> tuple[RunningShop, RunningShop]:
+        """Wait until one drives and the other one can take over, and return them."""
+
+        def roles() -> tuple[RunningShop, RunningShop] | None:
+            for one, another in itertools.permutations(self._shops):
+                if one.drivers() and another.is_standby():
+                    return one, another
+            return None
+
+        found: tuple[RunningShop, RunningShop] = wait_for(roles, "a driver and a standby", 180)
+        return found
+
+
+def _only(shop: RunningShop) -> psutil.Process:
+    (driver,) = shop.drivers()
+    return driver
+
+
+class Servers:
+    """A shop under load, whose object store and broker are killed."""
+
+    def __init__(self, hosts: Lab, report: Report) -> None:
+        self._lab = hosts
+        self._report = report
+        self._shop = RunningShop(hosts, at=1, partitions=2)
+        self._shop.await_tasks(2)
+
+    def run(self, rounds: int) -> None:
+        """Do everything, some rounds."""
+        items = [self._made() for _ in range(100)]
+        for round_ in range(rounds):
+            self._paced(items, f"warm{round_}", 5.0, RATE)
+            answers = self._paced(items, f"r{round_}", LOAD_S, RATE)
+            took = sorted(answer.took_s for answer in answers)
+            assert {answer.status for answer in answers} == {200}
+            self._report.say(f"{RATE} requests/s: p50", statistics.median(took), MEDIAN_S)
+            self._report.say(f"{RATE} requests/s: p99", took[len(took) * 99 // 100], LATE_S)
+            store, broker = self._lab.store, self._lab.broker
+            assert store is not None
+            assert broker is not None
+            for name, server in (("store", store), ("broker", broker)):
+                self._away(items, f"{name}{round_}", name, server)
+        self._shop.stop()
+        requests = equals_one_thread(self._lab, 1)
+        self._report.say(f"{requests} requests equal one thread", 0.0)
+
+    def _made(self) -> str:
+        (key,) = self._shop.call(lambda client: client.post("/stock/item/create/1").json()).values()
+        return str(key)
+
+    def _away(
+        self, items: list[str], run: str, name: str, server: StoreServer | KafkaServer
+    ) -> None:
+        """Kill a server for some seconds under load, and look at the answers, at what is stored, and when it goes on."""
+        before = self._stocks(items)
+        times = {}
+
+        def fail() -> None:
+            time.sleep(_SETTLE_S)
+            times["killed"] = time.perf_counter()
+            server.kill()
+            time.sleep(SERVER_AWAY_S)
+            self._lab.start_server(server)
+            times["back"] = time.perf_counter()
+
+        answers = self._paced(items, run, _SETTLE_S + SERVER_AWAY_S + ON_AGAIN_S + 15, 50, fail)
+        self._report.note(f"{name} killed: {Counter(answer.status for answer in answers)}")
+        refused = [answer for answer in answers if answer.status != 200]
+        slowest = max(answer.took_s for answer in refused or answers)
+        self._report.say(f"{name} killed: longest until a refusal", slowest, REFUSED_S)
+        last = max((answer.sent_s for answer in refused), default=times["back"])
+        self._report.say(f"{name} back: on by itself after", last - times["back"], ON_AGAIN_S)
+        for answer in refused[:1]:
+            self._report.note(f"  {answer.body.decode()}")
+        # Sent again, each request takes effect once, whether it was acknowledged before or not.
+        again = [answer.request for answer in answers]
+        repeated = self._sent(iter(again))
+        assert {answer.status for answer in repeated} == {200}
+        wanted = {
+            item: count + sum(item in each.path for each in again) for item, count in before.items()
+        }
+        assert self._stocks(items) == wanted, "nothing is lost, and nothing is twice"
+
+    def _stocks(self, items: list[str]) -> dict[str, int]:
+        found: dict[str, int] = self._shop.call(
+            lambda client: {
+                item: client.get(f"/stock/find/{item}").json()["stock"] for item in items
+            }
+        )
+        return found
+
+    def _sent(self, requests: Iterator[Request]) -> list[Answer]:
+        return self._lab.hosts[1].within(lambda: Load(HOST, PORT, 20).run(requests))
+
+    def _paced(
+        self,
+        items: list[str],
+        run: str,
+        seconds: float,
+        rate: int,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> list[Answer]:
+        """Send requests at a rate, whether answers come or not; a time counts from when a request was due."""
+        requests = [
+            Request(
+                "POST", f"/stock/add/{items[number % len(items)]}/1", request_id=f"{run}-{number}"
+            )
+            for number in range(int(seconds * rate))
+        ]
+        return self._lab.hosts[1].within(lambda: uvloop.run(_paced(requests, rate, meanwhile)))
+
+
+async def _paced(requests: list[Request], rate: int, meanwhile: Callable[[], None]) -> list[Answer]:
+    crowd = Load(HOST, PORT, 0, timeout_s=60)
+    free: asyncio.Queue[Any] = asyncio.Queue()
+    answers: list[Answer] = []
+    began = time.perf_counter()
+
+    async def ask(number: int, request: Request, connection: Connection) -> None:
+        answer = await crowd.ask(connection, request)
+        due = began + number / rate
+        answers.append(replace(answer, sent_s=due, took_s=time.perf_counter() - due))
+        free.put_nowait(connection)
+
+    for _ in range(_CONNECTIONS):
+        free.put_nowait(Connection(HOST, PORT))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.to_thread(meanwhile))
+        for number, request in enumerate(requests):
+            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+            group.create_task(ask(number, request, await free.get()))
+    while not free.empty():
+        free.get_nowait().close()
+    return answers
+
+
+PARTS: Final[dict[str, Callable[[Lab, Report], Hosts | Drivers | Servers]]] = {
+    "hosts": Hosts,
+    "drivers": Drivers,
+    "servers": Servers,
+}
 
 
 def _kill_executors(host: Host) -> None:
@@ -131,25 +365,34 @@ def _is_worker(process: psutil.Process) -> bool:
 
 def main() -> int:
     """Run the campaign."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--store", action="store_true", help="data in a store and a log in Kafka")
     parser.add_argument("--hosts", type=int, default=2, help="hosts with tasks; default 2")
     parser.add_argument("--rounds", type=int, default=1, help="default 1")
     chosen = parser.parse_args()
     if reason := why_not():
         sys.stdout.write(f"{reason}\n")
         return 1
-    with (
-        tempfile.TemporaryDirectory(prefix="cluster-") as top,
-        lab(Path(top), 1 + chosen.hosts) as hosts,
-    ):
-        hosts.start_spark(range(1, 1 + chosen.hosts))
-        campaign = Campaign(hosts)
-        try:
-            campaign.run(chosen.rounds)
-        except BaseException:
-            sys.stdout.write(hosts.output()[-8_000:])
-            raise
-    return 1 if campaign.exceeded else 0
+    report = Report()
+    for part in chosen.parts:
+        with (
+            tempfile.TemporaryDirectory(prefix="cluster-") as top,
+            lab(Path(top), 1 + chosen.hosts) as hosts,
+        ):
+            if chosen.store or part != "hosts":
+                hosts.serve()
+            # Two for each host: of the driver and of the standby.
+            hosts.start_spark(range(1, 1 + chosen.hosts), cores=2 if part == "drivers" else 1)
+            try:
+                PARTS[part](hosts, report).run(chosen.rounds)
+            except BaseException:
+                for log in Path(top).glob("run*.log"):
+                    report.note(f"{log.name}:\n{log.read_text()[-8_000:]}")
+                raise
+    return 1 if report.exceeded else 0
 
 
 if __name__ == "__main__":

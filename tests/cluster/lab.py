@@ -21,6 +21,8 @@ import psutil
 
 from penstock.runtime.spark.java import java_home
 from penstock.runtime.spark.jvm import spark_home
+from tests.kafka_server import KafkaServer
+from tests.object_store import StoreServer
 
 T = TypeVar("T")
 
@@ -58,13 +60,16 @@ class Host:
         root: Its own folder, as the others see it.
     """
 
-    def __init__(self, name: str, switch: str, number: int, top: Path) -> None:
+    def __init__(
+        self, name: str, switch: str, number: int, top: Path, environment: dict[str, str]
+    ) -> None:
         self.address = f"10.99.0.{number}"
         self.root = top / f"host{number}"
         self._top = top
         self._name = name
         self._switch = switch
         self._port = f"pl{number}"
+        self._environment = environment
         self._processes: list[subprocess.Popen[bytes]] = []
         self.root.mkdir()
         _ip(f"netns add {name}")
@@ -86,7 +91,12 @@ class Host:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                env={**os.environ, "SPARK_LOCAL_IP": self.address, **environment},
+                env={
+                    **os.environ,
+                    "SPARK_LOCAL_IP": self.address,
+                    **self._environment,
+                    **environment,
+                },
                 start_new_session=True,
             )
         self._processes.append(process)
@@ -132,18 +142,23 @@ class Host:
 
 
 class Lab:
-    """Some hosts; the first one has Spark's master and the driver.
+    """Some hosts; the first one has Spark's master, and the driver if no other one is asked for.
 
     Attributes:
         hosts: The hosts.
         top: The folder that all hosts see.
-        data: The data directory.
+        data: The data directory, or the place in an object store.
         host_data: Where each host has its own folder.
+        store: The object store, on a host of its own; None without `serve`.
+        broker: The broker, on a host of its own; None without `serve`.
     """
 
     def __init__(self, top: Path, count: int) -> None:
         self.top = top
-        self.data = top / "data"
+        self.data: Path | str = top / "data"
+        self.store: StoreServer | None = None
+        self.broker: KafkaServer | None = None
+        self.environment: dict[str, str] = {}
         self.host_data = top / "host"
         self.host_data.mkdir()
         self.secret = top / "secret"
@@ -154,13 +169,41 @@ class Lab:
         _ip(f"netns add {self._name}")
         _ip(f"-n {self._name} link add br0 type bridge")
         _ip(f"-n {self._name} link set br0 up")
-        self.hosts = [Host(f"{self._name}-{n}", self._name, n, top) for n in range(1, count + 1)]
+        self.hosts = [self._host(number) for number in range(1, count + 1)]
+        self._servers: list[Host] = []
+
+    def _host(self, number: int) -> Host:
+        name = f"{self._name}-{number}"
+        return Host(name, self._name, number, self.top, self.environment)
+
+    def serve(self) -> None:
+        """Keep the data in an object store and the log in a topic, whose servers have a host each."""
+        at_store, at_broker = self._host(101), self._host(102)
+        self._servers = [at_store, at_broker]
+        self.store = at_store.within(lambda: StoreServer(at_store.root, at_store.address))
+        folder = at_broker.root
+        self.broker = at_broker.within(lambda: KafkaServer(folder, address=at_broker.address))
+        self.environment |= self.store.environment()
+        self.data = self.store.url("shop")
+
+    def kill_server(self, which: "StoreServer | KafkaServer") -> None:
+        """Kill the store or the broker."""
+        which.kill()
+
+    def start_server(self, which: "StoreServer | KafkaServer") -> None:
+        """Start the store or the broker again."""
+        self._servers[which is self.broker].within(which.start)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for host in self.hosts:
+            host.end()
+        for server in (self.store, self.broker):
+            if server is not None:
+                server.kill()
+        for host in self._servers:
             host.end()
         _ip(f"netns del {self._name}")
 
@@ -192,19 +235,22 @@ class Lab:
         host.start([*command, *options], self.top / f"{name}.log", **environment)
 
     def settings(self, **more: Any) -> list[str]:
-        """Return the options of a driver on the first host."""
+        """Return the options of a driver."""
         chosen = {"host_data": self.host_data, "master_secret": self.secret, **more}
+        if self.broker is not None:
+            chosen |= {"log": f"kafka://{self.broker.servers}/shop"}
+            chosen |= {"kafka.replicas_min": 1, "kafka.insync_min": 1}
         words = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
         return ["--master", self.master, "--data", str(self.data), *words]
 
-    def run(self, app: str, **more: Any) -> subprocess.Popen[bytes]:
-        """Start `penstock run` on the first host."""
+    def run(self, app: str, at: int = 0, **more: Any) -> subprocess.Popen[bytes]:
+        """Start `penstock run` on a host."""
         command = [sys.executable, "-m", "penstock", "run", app, *self.settings(**more)]
-        return self.hosts[0].start(command, self.top / "run.log")
+        return self.hosts[at].start(command, self.top / f"run{at}.log")
 
-    def output(self) -> str:
-        """Return what `penstock run` has printed."""
-        return (self.top / "run.log").read_text()
+    def output(self, at: int = 0) -> str:
+        """Return what `penstock run` has printed on a host."""
+        return (self.top / f"run{at}.log").read_text()
 
 
 @contextmanager

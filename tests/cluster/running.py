@@ -1,16 +1,21 @@
 """A shop on a cluster: `penstock run` on the first host, its tasks on the others, and calls over HTTP."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import psutil
 
 from penstock.base.ids import ONLY_PARTITION
+from penstock.cli.running import standby
 from penstock.deployment.loading import load_app
+from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.checkout import SHOP
@@ -25,29 +30,50 @@ _PAUSE_S: Final = 0.02
 
 
 class RunningShop:
-    """The shop, which runs until the block ends."""
+    """The shop on one host, which runs until it is stopped."""
 
-    def __init__(self, lab: Lab, **settings: Any) -> None:
-        """Start it; its tasks run on all hosts but the first."""
+    def __init__(self, lab: Lab, at: int = 0, **settings: Any) -> None:
+        """Start it; its tasks run on all hosts but the first.
+
+        Args:
+            at: The host with the driver, or with a standby.
+        """
         self.lab = lab
+        self.at = at
         hosts = len(lab.hosts) - 1
         chosen = {"hosts": hosts, "cores": hosts, "gateway.port": PORT, **settings}
-        self.process = lab.run(SHOP, **chosen)
+        self.process = lab.run(SHOP, at, **chosen)
         wait_for(self._is_announced, "the shop", START_S)
         self.tasks = 0
-        self.await_tasks(hosts)
 
     def _is_announced(self) -> bool:
-        assert self.process.poll() is None, self.lab.output()
-        return "try  " in self.lab.output()
+        assert self.process.poll() is None, self.output()
+        return "try  " in self.output()
+
+    def output(self) -> str:
+        """Return what it has printed."""
+        return self.lab.output(self.at)
+
+    def drivers(self, role: str = "driver", **details: str) -> list[psutil.Process]:
+        """Return the processes of a role on this host."""
+        present = presence.find(self.lab.hosts[self.at].root, role)
+        return [
+            psutil.Process(each.pid) for each in present if details.items() <= each.details.items()
+        ]
+
+    def is_standby(self) -> bool:
+        """Say whether its driver waits, ready to take over."""
+        return bool(self.drivers(standby.ROLE, **standby.READY))
+
+    def await_standby(self) -> None:
+        """Wait until its driver waits, ready to take over."""
+        wait_for(self.is_standby, "the standby", START_S)
 
     def await_tasks(self, more: int) -> float:
         """Wait until so many more tasks have joined, and return the seconds."""
         began = time.monotonic()
         self.tasks += more
-        wait_for(
-            lambda: self.lab.output().count("a task has joined") >= self.tasks, "tasks", START_S
-        )
+        wait_for(lambda: self.output().count("a task has joined") >= self.tasks, "tasks", START_S)
         return time.monotonic() - began
 
     def call(self, work: Callable[[httpx.Client], Any]) -> Any:
@@ -57,7 +83,7 @@ class RunningShop:
             with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=60) as client:
                 return work(client)
 
-        return self.lab.hosts[0].within(calling)
+        return self.lab.hosts[self.at].within(calling)
 
     @contextmanager
     def under_calls(self) -> Iterator["Stalls"]:
@@ -81,7 +107,7 @@ class RunningShop:
     def stop(self) -> None:
         """Stop it, so that every accepted request is committed."""
         self.process.terminate()
-        assert self.process.wait(60) == 0, self.lab.output()
+        assert self.process.wait(60) == 0, self.output()
 
 
 @dataclass
@@ -111,10 +137,21 @@ class Stalls:
         return longest
 
 
-def equals_one_thread(lab: Lab) -> int:
+def equals_one_thread(lab: Lab, at: int = 0) -> int:
+    """Compare replies and state with those of one thread, on a host, and return the number of requests."""
+    data = lab.data if isinstance(lab.data, Path) else lab.hosts[at].root
+    # In a process of its own, because the threads of a client of a store stay on the host where they began.
+    output = lab.top / "compared.log"
+    command = [sys.executable, "-m", "tests.cluster.running", str(data)]
+    status = lab.hosts[at].start(command, output).wait()
+    assert status == 0, output.read_text()
+    return int(output.read_text())
+
+
+def compared(data: Path) -> int:
     """Compare replies and state with those of one thread, and return the number of requests."""
     app = load_app(SHOP)
-    directory = DataDirectory(lab.data)
+    directory = DataDirectory(data)
     with closing(directory.open_journal(app)) as journal, closing(directory.open_log()) as log:
         last = journal.last()
         assert last is not None
@@ -129,3 +166,7 @@ def equals_one_thread(lab: Lab) -> int:
         ]
         assert state_of(journal) == serial.state
         return int(end)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(str(compared(Path(sys.argv[1]))))

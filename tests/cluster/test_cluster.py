@@ -47,6 +47,7 @@ def test_checkouts_on_a_cluster_equal_one_thread(
     with lab(tmp_path, 3) as hosts:
         hosts.start_spark([1, 2])
         shop = RunningShop(hosts, small_epoch=1, partitions=2)
+        shop.await_tasks(2)
         assert shop.call(checkouts) == expected
         with shop.under_calls() as calls:
             executors = [host.executors() for host in hosts.hosts[1:]]

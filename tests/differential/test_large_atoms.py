@@ -7,7 +7,7 @@ import pytest
 
 from penstock import LocalRuntime
 from penstock.engine.streams.key_shares import KeyShare
-from penstock.runtime.spark import quarantine, stage
+from penstock.runtime.spark import quarantine, round_files
 from penstock.runtime.spark.large_atoms import write_share
 from tests.differential import large_app
 from tests.differential.committed import answers_of, state_of
@@ -44,7 +44,7 @@ def test_shares_equal_one_thread(
         steps_of_shares.append(len(share.steps))
         write_share(share, path)
 
-    monkeypatch.setattr(stage, "write_share", noted)
+    monkeypatch.setattr(round_files, "write_share", noted)
     bodies = records(seed, 40)
     divided, streams = run(tmp_path / "data", bodies, partitions=partitions, large_atom=5)
     serial = LocalRuntime(large_app.app, secret=divided.journal.secret)

@@ -32,13 +32,13 @@ from penstock.orders.order import (
     Place,
     Way,
     append_control,
-    driver_runs,
     settled,
     waiting_controls,
 )
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.driver_claim import driver_runs
 
 _LOOK_S: Final = 0.02
 _WORK_S: Final = 180.0
@@ -191,7 +191,7 @@ def put_in_force(
         changes=appended.changes,
         unfit=appended.unfit,
     )
-    if not driver_runs(settings):
+    if not driver_runs(settings.data):
         return result
     deployment = wait_for_deployment(settings, appended, timeout_s)
     behind = _gateways_behind(settings, deployment.number, timeout_s)

@@ -22,7 +22,6 @@ from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.control import Control, decode_control, encode_control, is_control
 from penstock.model.reply import Reply
-from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 
@@ -162,12 +161,6 @@ def waiting_controls(journal: Journal, log: Log) -> list[Control]:
         if is_control(record.body):
             waiting.append(decode_control(record.body))
     return waiting
-
-
-def driver_runs(settings: Config) -> bool:
-    """Say whether a driver of the data directory runs or starts."""
-    # A driver that still starts will execute the record, too, so it is worth waiting for.
-    return any(presence.find(settings.data, role) for role in presence.SINGLE)
 
 
 def settled(settings: Config, lsn: Lsn, timeout_s: float, what: str) -> Reply:

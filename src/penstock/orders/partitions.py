@@ -30,10 +30,11 @@ from penstock.journal.api import Commit
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.control import Move
-from penstock.orders.order import Place, Report, Way, append_control, driver_runs, settled
+from penstock.orders.order import Place, Report, Way, append_control, settled
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.driver_claim import driver_runs
 from penstock.process.epoch_report import EpochReport, took_ms
 from penstock.process.question import ChildEnded, answer_question, ask_child
 from penstock.process.reports import ReportReader
@@ -225,7 +226,7 @@ class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         with closing(directory.open_log(settings)) as log:
             lsn = append_move(log, number, self.why)
         # The next start of a driver makes the change; there is nothing to wait for.
-        if not driver_runs(settings):
+        if not driver_runs(settings.data):
             return PartitionMove(present, number, None)
         reply = settled(settings, lsn, timeout_s, f"the change to {number} partitions")
         reply.value()  # raises the driver's refusal

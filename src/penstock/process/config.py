@@ -18,7 +18,7 @@ from penstock.base.setting import Meaning, meaning_of, setting
 from penstock.engine.limits import Limits
 from penstock.errors import ConfigError
 from penstock.files.key_service import PLAIN, is_service
-from penstock.files.roots import host_folder
+from penstock.files.roots import host_folder, store_of
 from penstock.files.shared_root import SCHEME, place_of
 from penstock.log.kafka_config import EMBEDDED, FILE_SUFFIX, KafkaConfig, is_secret, topic_of
 from penstock.process import logs
@@ -429,6 +429,16 @@ class Config:
         """Whether tasks run on the hosts of a Spark cluster."""
         return self.master.startswith(_CLUSTER)
 
+    @property
+    def is_far(self) -> bool:
+        """Whether the data are in an object store, which `data` itself or a former start names."""
+        return bool(self.store or store_of(self.data))
+
+    @property
+    def host_root(self) -> Path:
+        """The folder that each host of a cluster has on a disk of its own: with data in an object store, their folder."""
+        return self.host_data if self.host_data != Path() else self.data if self.is_far else Path()
+
     def _complaints_of_cluster(self) -> list[str]:
         """Return what is wrong with the settings of a cluster."""
         if not self.master or self.master.startswith("local"):
@@ -439,21 +449,17 @@ class Config:
                 "Kubernetes, run Spark's master and workers there"
             ]
         complaints = []
-        if self.store:
-            complaints.append(
-                "master: the hosts of a cluster need data in a directory that all of them see; they cannot use an object "
-                "store yet"
-            )
         if self.master_secret == Path():
             complaints.append(
                 "master_secret: is missing; a cluster runs any code that is sent to it, so start Spark's master and "
                 "workers with spark.authenticate=true, and name a file with their spark.authenticate.secret"
             )
-        if self.host_data == Path() or not self.host_data.is_absolute():
+        root = self.host_root
+        if root == Path() or not root.is_absolute():
             complaints.append(
                 "host_data: name an absolute path, which each host has on a disk of its own"
             )
-        elif not self.store and self.host_data.is_relative_to(self.data.absolute()):
+        elif not self.is_far and root.is_relative_to(self.data.absolute()):
             complaints.append(
                 f"host_data = {self.host_data}: lies in the data directory, which all hosts share; each host needs a folder "
                 "of its own"

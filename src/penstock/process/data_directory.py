@@ -13,10 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol, cast
 
+import msgspec
+
 from penstock.base.ids import Epoch
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Fenced
-from penstock.files import private
+from penstock.files import durable, private
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
 from penstock.files.layout import DRIVER_LOCK, LOG, LOG_NOTE, STATE, SUBJECT_KEYS
@@ -26,7 +28,7 @@ from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.journal.deployments import Deployments
-from penstock.log.kafka_config import KAFKA, KafkaConfig
+from penstock.log.kafka_config import EMBEDDED, KAFKA, KafkaConfig, TopicPlace
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
 from penstock.model.shape import is_personal
@@ -281,6 +283,20 @@ class DataDirectory:
         """Say whether the log is in Kafka, or the settings want it there."""
         is_wanted = limits is not None and limits.log.startswith(KAFKA)
         return is_wanted or shared_root(self.path).has(LOG_NOTE)
+
+    def log_text(self) -> str:
+        """Return where the log lies, for people.
+
+        Raises:
+            JournalUnavailable: The object store does not answer.
+        """
+        with durable.storage("look where the log is"):
+            try:
+                noted = msgspec.json.decode(self.shared.get(LOG_NOTE))
+            except FileNotFoundError:
+                place = log_host.host_of_log(self.path) if self.shared.is_far else None
+                return f"{EMBEDDED}, in {place or self.path}"
+        return str(TopicPlace(noted["servers"], noted["topic"]))
 
     def keep_log_copy(self, log: SqliteLog) -> None:
         """Keep what a new host needs of a log in Kafka, and delete from the topic what none needs; see `log_place`."""

@@ -15,16 +15,18 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from penstock.base.decision import Now, Pause, carried_out
-from penstock.errors import Fenced
-from penstock.files import durable
+from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.errors import Fenced, JournalUnavailable
 from penstock.files.durable import storage
-from penstock.files.layout import HOST_ID, LEASE
+from penstock.files.layout import LEASE
 from penstock.files.roots import shared_root, store_of
 from penstock.files.shared_root import SharedRoot
+from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.lease import (
     EXPIRES_S,
@@ -36,10 +38,11 @@ from penstock.process.lease import (
     Read,
     keeping,
     lease_of,
+    released_for,
     releasing,
     taking,
 )
-from penstock.process.presence import boot_id
+from penstock.process.presence import boot_id, host_id
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +72,17 @@ def lease_standing(data: Path) -> LeaseStanding | None:
     return LeaseStanding(str(held), held.name, age_s, held.is_released)
 
 
+def driver_runs(data: Path) -> bool:
+    """Say whether a driver of an application runs or starts, on this host or on another one."""
+    # A driver that still starts will execute what waits, too.
+    if any(presence.find(data, role) for role in presence.SINGLE):
+        return True
+    with suppress(JournalUnavailable):
+        standing = lease_standing(data)
+        return standing is not None and standing.is_live
+    return False
+
+
 class DriverClaim:
     """The lock, and the lease where there is one, of one process."""
 
@@ -82,6 +96,16 @@ class DriverClaim:
         self._on_loss = on_loss
         self._lock: int | None = None
         self._lease: _LeaseThread | None = None
+
+    @property
+    def newest(self) -> Epoch:
+        """The newest epoch that the driver of another host has told of; `BEFORE_FIRST` if none has."""
+        return BEFORE_FIRST if self._lease is None else self._lease.seen
+
+    def tell(self, newest: Epoch) -> None:
+        """Tell those that watch the lease of the newest epoch, with its next change."""
+        if self._lease is not None:
+            self._lease.newest = newest
 
     def is_got(self) -> bool:
         """Ask for it, without a wait, and say whether this process has it."""
@@ -124,13 +148,41 @@ class DriverClaim:
             self._lock = None
 
 
+def give_up_for_dead(data: Path) -> None:
+    """Give up the lease of a driver of this host that has ended without doing so; a standby of another host takes it at once."""
+    if not store_of(data):
+        return
+    try:
+        lock = DataDirectory(
+            data
+        ).claim()  # so the driver has ended, and no other one of this host has begun
+    except Fenced:
+        return
+    try:
+        shared_root(data).change(LEASE, partial(released_for, _host_of(data)))
+    except OSError as error:
+        _log.warning("the lease of the driver that has ended expires: %s", error)
+    finally:
+        os.close(lock)
+
+
+def _host_of(data: Path) -> str:
+    """Return the name of this host in leases: with the boot, because a lock says nothing of a copy of the folder elsewhere."""
+    return f"{host_id(data)}.{boot_id()}"
+
+
 class _LeaseThread:
-    """A thread that gets the lease, keeps it, and gives it up."""
+    """A thread that gets the lease, keeps it, and gives it up.
+
+    Attributes:
+        newest: The newest epoch that this process knows.
+        seen: The newest epoch that another holder has told of.
+    """
 
     def __init__(self, data: Path, on_loss: Callable[[Fenced], object]) -> None:
-        # With the boot, because a lock says nothing of a copy of the folder on another machine.
-        self._folder = _host_id(data)
-        host, name = f"{self._folder}.{boot_id()}", socket.gethostname()
+        self.newest = self.seen = BEFORE_FIRST
+        self._folder = host_id(data)
+        host, name = _host_of(data), socket.gethostname()
         self._mine = Lease(run=secrets.token_hex(8), host=host, name=name, pid=os.getpid())
         self._root: SharedRoot = shared_root(data)
         self._on_loss = on_loss
@@ -183,7 +235,9 @@ class _LeaseThread:
                     raise _Ending
             case Read():
                 with suppress(FileNotFoundError):
-                    answer = self._root.get(LEASE)
+                    answer = content = self._root.get(LEASE)
+                    if (held := lease_of(content)) is not None:
+                        self.seen = max(self.seen, held.epoch)
             case Prove():
                 self._root.replace(f"{LEASE}.{self._folder}", b"")
             case Change():
@@ -195,7 +249,7 @@ class _LeaseThread:
 
         def edit(present: bytes | None) -> bytes | None:
             nonlocal after
-            after = ask.edit(present)
+            after = ask.edit(present, self.newest)
             return after
 
         self._root.change(LEASE, edit)
@@ -204,11 +258,3 @@ class _LeaseThread:
 
 class _Ending(Exception):
     """The process gives the lease up."""
-
-
-def _host_id(data: Path) -> str:
-    """Return the id of a host folder, which is drawn at its first use."""
-    path = data / HOST_ID
-    with suppress(FileExistsError):
-        durable.publish(path, secrets.token_hex(8).encode())
-    return path.read_text()

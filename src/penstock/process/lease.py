@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.decision import Now, Pause
+from penstock.base.ids import BEFORE_FIRST, Epoch
 
 RENEW_S: Final = 1.0
 """The pause between two changes by the holder."""
@@ -28,6 +29,7 @@ PROVE_S: Final = 3.0
 """A watcher that has seen no change for so long tries whether the store takes writes."""
 EXPIRES_S: Final = 7.0
 """A lease that has not changed for so long is taken over: the pause, one request without an answer, and its repetition."""
+_LIVE_S: Final = 2 * EXPIRES_S
 GAP_S: Final = 5.5
 """If no request and no pause may take so long, then a watcher that took longer was stopped."""
 
@@ -42,6 +44,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         pid: The id of its process, for people.
         count: How often the holder has changed the lease.
         is_released: Whether the holder has given it up.
+        epoch: The newest epoch that the holder has committed, as far as it is known: who watches need not ask the journal.
     """
 
     run: str
@@ -50,6 +53,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     count: int = 0
     is_released: bool = False
+    epoch: Epoch = BEFORE_FIRST
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.name}"
@@ -83,6 +87,11 @@ class LeaseStanding(msgspec.Struct, frozen=True):
     age_s: float
     is_released: bool = False
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the holder drives, as far as the clocks of this host and of the store tell; for people only."""
+        return not self.is_released and self.age_s < _LIVE_S
+
     def __str__(self) -> str:
         state = "was given up by" if self.is_released else "is held by"
         return f"the lease {state} {self.holder}, changed {self.age_s:.1f} s ago"
@@ -105,11 +114,16 @@ class Change:
     before: bytes | None
     after: Lease
 
-    def edit(self, present: bytes | None) -> bytes | None:
-        """Return the new bytes of the object, in place of the present ones; None to leave it as it is."""
+    def edit(self, present: bytes | None, newest: Epoch = BEFORE_FIRST) -> bytes | None:
+        """Return the new bytes of the object, in place of the present ones; None to leave it as it is.
+
+        Args:
+            newest: The newest epoch that this process knows.
+        """
         held = lease_of(present)
         is_own = held is not None and held.run == self.after.run
-        return self.after.text if is_own or present == self.before else None
+        after = msgspec.structs.replace(self.after, epoch=newest)
+        return after.text if is_own or present == self.before else None
 
 
 Ask = Read | Prove | Change | Now | Pause
@@ -170,6 +184,14 @@ def keeping(mine: Lease) -> Generator[Ask, Any, None]:
         with suppress(OSError):
             if not (yield Change(None, mine)):
                 return
+
+
+def released_for(host: str, present: bytes | None) -> bytes | None:
+    """Return the bytes of the lease of a host whose holder has ended without giving it up; None if there is none."""
+    held = lease_of(present)
+    if held is None or held.host != host or held.is_released:
+        return None
+    return msgspec.structs.replace(held, is_released=True).text
 
 
 def releasing(mine: Lease) -> Generator[Ask, Any, None]:

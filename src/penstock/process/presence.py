@@ -8,6 +8,7 @@ besides its id. `running_processes` adds the memory, the state and the children 
 
 import contextlib
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ import msgspec
 import psutil
 
 from penstock.errors import ConfigError
-from penstock.files import private
-from penstock.files.layout import RUN
+from penstock.files import durable, private
+from penstock.files.layout import HOST_ID, RUN
 
 ROLES: Final = ("supervisor", "driver", "standby", "view", "gateway", "generator", "applier")
 SINGLE: Final = frozenset({"supervisor", "driver"})
@@ -143,6 +144,14 @@ def _read(path: Path) -> Presence | None:
         return msgspec.json.decode(path.read_bytes(), type=Presence)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def host_id(root: Path) -> str:
+    """Return the id of the folder of a host, drawn at its first use: processes that share the folder are of one host."""
+    path = root / HOST_ID
+    with contextlib.suppress(FileExistsError):
+        durable.publish(path, secrets.token_hex(8).encode())
+    return path.read_text()
 
 
 def boot_id() -> str:

@@ -55,6 +55,7 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
         clock_text: The same in words; empty without a jump.
         lease: How the lease stands; None without an object store, or if the store does not answer.
         lease_text: The same in words.
+        log_text: Where the log lies; empty before the first start, or if the object store does not answer.
         views: How each view stands.
     """
 
@@ -77,6 +78,7 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
     clock_text: str = ""
     lease: LeaseStanding | None = None
     lease_text: str = ""
+    log_text: str = ""
     views: list[ViewStanding] = []
 
     def __str__(self) -> str:
@@ -138,9 +140,10 @@ def survey(
     """
     now_us = wall_clock_us()  # before the figures: a page draws them at this time
     jumps = clock_jumps(data)
-    lease = None
+    lease, log_text = None, ""
     with suppress(JournalUnavailable):
         lease = lease_standing(data)
+        log_text = DataDirectory(data).log_text() if app else ""
     figures = status_in(data, app, over_s) if app else ApplicationStatus()
     return msgspec.structs.replace(
         figures,
@@ -154,6 +157,7 @@ def survey(
         clock_text=str(jumps) if jumps.count else "",
         lease=lease,
         lease_text="" if lease is None else str(lease),
+        log_text=log_text,
         views=view_standings(data, figures.epoch),
     )
 

@@ -51,6 +51,9 @@ class Runtime:
         if self.fails:
             raise OperationalError("the source has changed")
 
+    def follow(self) -> None:
+        """Nothing: there is no driver on another host."""
+
     def stop(self) -> None:
         self.is_stopped = True
 

@@ -19,6 +19,7 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.engine.limits import TimeLimit
+from penstock.files.layout import HOST_ID
 from penstock.model.request import Failure
 from penstock.process.presence import start_of
 from penstock.runtime.spark import messages, reception, warden
@@ -158,7 +159,7 @@ def test_commands_run_on_the_host(driver: Driver) -> None:
     assert hello is not None
     assert first.output == second.output == str(hello.pid)
     assert hello.start == start_of(hello.pid)
-    assert hello.host == (driver.root / warden.HOST_ID).read_text()
+    assert hello.host == (driver.root / HOST_ID).read_text()
     driver.close()
     wait_for(lambda: not psutil.pid_exists(hello.pid), "the end of the worker")
     assert list((driver.root / "scratch").iterdir()) == []
@@ -168,7 +169,7 @@ def test_a_transaction_that_kills_its_worker_is_found(driver: Driver) -> None:
     """Each death is told at once with the position that ran; after two the position does not run again, on any host."""
     assert driver.run(3, b"die") is None
     assert driver.lost == [{"e3-r1-t0.deaths": "7 "}]
-    driver.root.joinpath(warden.HOST_ID).unlink()  # so the next one is of another host
+    driver.root.joinpath(HOST_ID).unlink()  # so the next one is of another host
     assert driver.until(3, b"die").output == "set aside"
     assert len(driver.lost) == 2
     assert condemned_in(driver.scratch, 3) == 1

@@ -15,9 +15,9 @@ from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.call import Call, encoded, readable
 from penstock.model.reply import Reply
-from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.driver_claim import driver_runs
 from penstock.runtime.reads.messages import ReadCall
 from penstock.runtime.reads.reader import CallReader
 
@@ -53,7 +53,7 @@ def reply_to(
         entry = Entry(stored, body, hint, wall_clock_us())
         with closing(data.open_log(settings)) as log:
             lsn = log.append([entry])[0]
-        if not any(presence.find(settings.data, role) for role in presence.SINGLE):
+        if not driver_runs(settings.data):
             Console(stderr=True).print(
                 f"No penstock run is running in {settings.data}. The request is durable "
                 f"(position {lsn}, id {stored}) and waits for: penstock run {settings.app}",

@@ -16,7 +16,6 @@ from penstock.cli.options import (
     with_deployed_code,
 )
 from penstock.cli.running.replaced_source import load_to_run, new_migrations_tried
-from penstock.cli.running.run import refuse_standby
 from penstock.process import logs
 from penstock.process.config import Config
 from penstock.process.process_limits import end_with_threads
@@ -85,7 +84,6 @@ def command(
         from penstock.process import presence
         from penstock.process.stop import Stop
 
-        refuse_standby(settings, standby=standby)
         if not standby:
             presence.refuse_second(settings.data, ROLE)
         if not (standby or supervised):  # `penstock run` has asked before

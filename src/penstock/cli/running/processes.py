@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from penstock.files.roots import journal_root, store_of
 from penstock.journal.deployments import NAME, Deployments
 from penstock.process import presence, view_files
 from penstock.process.config import Config
+from penstock.process.driver_claim import give_up_for_dead
 from penstock.process.generator_progress import ROLE
 from penstock.process.reports import ReportReader
 
@@ -76,7 +78,11 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     waits = ["--standby"] if options.standby or has_rivals else []
     driver = _child("driver", options, settings, flags=waits, progress=newest_epoch)
     if has_rivals:
-        driver = replace(driver, ready=_also_as_standby(driver.ready, data))
+        driver = replace(
+            driver,
+            ready=_also_as_standby(driver.ready, data),
+            when_dead=partial(give_up_for_dead, data),
+        )
     return [
         driver,
         *([_standby(driver, data)] if options.standby else []),

@@ -27,7 +27,6 @@ from penstock.process import logs
 
 if TYPE_CHECKING:
     from penstock.cli.running.foreground import Foreground
-    from penstock.process.config import Config
 
 HELP: Final = """Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.
 
@@ -72,15 +71,6 @@ Examples:
   penstock run shop.services:app --partitions 8 --set limits.time_ms=500
   PENSTOCK_CORES=2 penstock run examples/bank --config production.toml
 """
-
-
-def refuse_standby(settings: "Config", *, standby: bool) -> None:
-    """Refuse a standby of a cluster."""
-    if standby and settings.is_cluster:
-        raise ConfigError(
-            "--standby: a standby of a cluster needs a Spark application of its own, which does not exist yet; omit it: "
-            "penstock run starts a driver again that has died"
-        )
 
 
 def command(
@@ -142,7 +132,6 @@ def foreground_of(
 
         spec = unpacked(settings.data, replacement.code).spec
         application = load_deployed(settings.data, spec)
-    refuse_standby(settings, standby=standby)
     if generates and not application.topology.generators:
         raise ConfigError(f"application {application.name} has no generator; omit --generate")
     if drop:

@@ -43,6 +43,9 @@ class WarmRuntime(Protocol):
     def check_warm(self) -> None:
         """Raise the error that makes a start impossible, if there is one."""
 
+    def follow(self) -> None:
+        """Bring the state of this host to the newest epoch that is known, if the driver of another host commits it."""
+
     def stop(self) -> None:
         """End."""
 
@@ -89,6 +92,7 @@ def _await_lock(runtime: WarmRuntime, stop: Stop) -> bool:
         if time.monotonic() - checked >= CHECK_S:
             runtime.check_warm()
             checked = time.monotonic()
+        runtime.follow()
         stop.wanted.wait(LOOK_S)
     return False
 

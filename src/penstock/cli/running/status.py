@@ -82,6 +82,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         partitions: The number of partitions; None before the first epoch.
         views: How each view stands.
         lease: Which driver holds the lease of an application in an object store, and since when it is unchanged.
+        log: Where the log lies: `embedded, in FOLDER`, or its topic; empty before the first start.
     """
 
     running: bool
@@ -103,6 +104,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     clock_jumps: ClockJumps = ClockJumps()
     views: list[ViewStanding] = []
     lease: LeaseStanding | None = None
+    log: str = ""
 
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
@@ -148,7 +150,8 @@ def status_of(data: Path) -> Status:
 def _status(seen: "ApplicationStatus", **of_data: Any) -> Status:
     """Return a status with the stable keys of `--json`; `of_data` are the facts that only a data directory has."""
     return Status(
-        running=any(process.role == "driver" for process in seen.processes),
+        running=any(process.role == "driver" for process in seen.processes)
+        or (seen.lease is not None and seen.lease.is_live),
         app=seen.app or None,
         processes=list(_processes(seen.processes)),
         epoch=None if seen.epoch == BEFORE_FIRST else seen.epoch,
@@ -163,6 +166,7 @@ def _status(seen: "ApplicationStatus", **of_data: Any) -> Status:
         clock_jumps=seen.clock_jumps,
         views=seen.views,
         lease=seen.lease,
+        log=seen.log_text,
         **of_data,
     )
 
@@ -233,6 +237,8 @@ def _show(status: Status, console: "Console") -> None:
 
 
 def _show_notes(status: Status, console: "Console") -> None:
+    if status.log:
+        console.print(f"log: {status.log}", markup=False, soft_wrap=True)
     if status.lease is not None:
         console.print(str(status.lease), markup=False)
     if status.clock_jumps.count:

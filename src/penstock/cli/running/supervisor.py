@@ -55,6 +55,7 @@ class Child:
         spare_of: The role of the child whose place its process takes; empty for none. A spare that cannot
             run is left out.
         again: Further words of the command line when the child is started again after its end.
+        when_dead: Called by a thread of its own when its process has ended unasked.
     """
 
     role: str
@@ -67,6 +68,7 @@ class Child:
     ends: bool = False
     spare_of: str = ""
     again: Sequence[str] = ()
+    when_dead: Callable[[], object] | None = None
 
 
 @dataclass(slots=True)
@@ -253,6 +255,8 @@ class Supervisor:
         elif spare := self._take_spare(run):
             self._tell(role, f"ended with {_called(code)}; the {spare} takes over")
         else:
+            if run.child.when_dead is not None:  # no look waits for it
+                threading.Thread(target=run.child.when_dead, daemon=True).start()
             self._plan_restart(run, code, now)
 
     def _give_up(self, run: _ProcessRun, code: int) -> None:

@@ -67,8 +67,9 @@ export async function open(body) {
     show(generators, generatorTable(live.status.generators));
     if (focused) processes.querySelector(".table-scroll")?.focus();
     recovery.look(live);
-    const lease = live.status.lease_text;
-    show(leased, lease ? el("p", { class: "hint" }, `${lease}.`) : null);
+    const { lease_text: lease, log_text: log } = live.status;
+    const places = [lease, log ? `the log is ${log}` : ""].filter(Boolean).join("; ");
+    show(leased, places ? el("p", { class: "hint" }, `${places}.`) : null);
     const jumped = live.status.clock_text;
     show(clock, jumped ? el("p", { class: "hint" }, `Warning: ${jumped}.`) : null);
     const told = JSON.stringify(live.status.incidents);

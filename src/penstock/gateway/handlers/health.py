@@ -8,15 +8,18 @@ are answered then. A gateway without a view stays ready, too: only SQL queries n
 holds no path.
 """
 
+import asyncio
 import os
 import shutil
+import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
 
 from starlette.responses import Response
 
 from penstock.base.http import JSON
 from penstock.errors import PenstockError
+from penstock.files.roots import store_of
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.intake import AppendBatcher
 from penstock.gateway.responses import Health, Readiness, json_of, reply_headers
@@ -26,7 +29,11 @@ from penstock.journal.tail import AsyncJournalTail
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.disk_space import LEAST_BYTES
+from penstock.process.driver_claim import driver_runs
 from penstock.process.startup import step_of
+
+_LEASE_S: Final = 3.0
+"""The time between two looks at the lease of an application in an object store."""
 
 ProcessState = Literal["running", "starting", "absent"]
 
@@ -54,6 +61,9 @@ class HealthHandler:
         self._load = load
         self._is_draining = is_draining
         self._deployment_problem = deployment_problem
+        self._is_far = bool(store_of(config.data))
+        self._looked_s = -_LEASE_S
+        self._drives = False
 
     @Route(
         "GET",
@@ -81,6 +91,8 @@ class HealthHandler:
     async def ready(self, request: HttpRequest) -> Response:
         """Check whether the gateway can serve."""
         driver, driver_step = self._state_of("driver")
+        if driver == "absent" and await self._drives_elsewhere():
+            driver = "running"
         view, view_step = self._state_of("view")
         missing_driver = _missing_driver(driver, driver_step)
         backlog = await self._backlog()
@@ -105,6 +117,13 @@ class HealthHandler:
         )
         headers = reply_headers(self._tail.epoch)
         return Response(json_of(readiness), 503 if reasons else 200, headers, JSON)
+
+    async def _drives_elsewhere(self) -> bool:
+        """Say whether a driver of another host holds the lease; the store is asked once in some seconds."""
+        if self._is_far and (now_s := time.monotonic()) - self._looked_s >= _LEASE_S:
+            self._looked_s = now_s
+            self._drives = await asyncio.to_thread(driver_runs, self._data)
+        return self._drives
 
     async def _backlog(self) -> Backlog | None:
         """Return the records that wait; None if the log cannot be read."""

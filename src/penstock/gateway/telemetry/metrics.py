@@ -13,6 +13,7 @@ from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.process import presence
 from penstock.process.clock_jumps import clock_jumps
+from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import lease_standing
 from penstock.process.generator_progress import RUNNING, read_progress
 from penstock.process.metrics import (
@@ -286,7 +287,7 @@ class _CurrentGauges:
             "Jumps of the machine's clock that processes have noted (run/clock-jumps.jsonl).",
             value=clock_jumps(self._data).count,
         )
-        yield from _lease_metrics(self._data)
+        yield from _place_metrics(self._data)
         viewed = view_epoch(self._data)
         if viewed is not None:
             yield GaugeMetricFamily(
@@ -326,13 +327,18 @@ class _CurrentGauges:
         yield memory
 
 
-def _lease_metrics(data: Path) -> "Iterator[Metric]":
-    """Yield the age of the lease; nothing without one, or if the object store does not answer."""
-    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+def _place_metrics(data: Path) -> "Iterator[Metric]":
+    """Yield where the log lies, and the age of the lease; nothing without one, or if the object store does not answer."""
+    from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily  # noqa: PLC0415
 
-    standing = None
+    standing, place = None, ""
     with suppress(JournalUnavailable):
+        place = DataDirectory(data).log_text()
         standing = lease_standing(data)
+    if place:
+        log = InfoMetricFamily("penstock_log", "Where the log lies.")
+        log.add_metric([], {"place": place})
+        yield log
     if standing is not None:
         age = GaugeMetricFamily(
             "penstock_lease_age_seconds",

@@ -10,6 +10,7 @@ driver's host, the records of a command go with it, too.
 
 import itertools
 import logging
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from pyspark.core.context import SparkContext
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import ConfigError, EpochFailed, OperationalError, StateUnavailable
+from penstock.files.roots import store_of
 from penstock.log.api import Log
 from penstock.process.config import Config
 from penstock.retention.maintenance_process import run_maintenance
@@ -133,8 +135,8 @@ class ClusterJobs(Jobs):
         )
         data = settings.data
         seat = Seat(
-            self._reception.address, credentials, str(config.host_data), data, self._scratch.name,
-            config.stuck_s,
+            self._reception.address, credentials, str(config.host_root), data, self._scratch.name,
+            config.stuck_s, store_of(config.data),
         )  # fmt: skip
         self._tasks = [
             self._new_task(f"resident{number}", seat) for number in range(config.residents)
@@ -160,22 +162,28 @@ class ClusterJobs(Jobs):
                 )
             raise
 
-    def start_resident(self) -> None:
+    def start_resident(self, *, is_standby: bool = False) -> None:
         """Start the resident tasks, and wait until the hosts have joined.
+
+        Args:
+            is_standby: Whether another driver may have all slots: then one host is enough, and the wait for it has no end.
 
         Raises:
             ConfigError: A host is refused, or too few have joined.
-            OperationalError: None has joined, where one is enough.
+            OperationalError: None has joined, where one is enough, or the driver stops.
         """
         if self._started:
             return
         self._started = True
         super().start_resident()
-        until = time.monotonic() + _JOIN_S
+        until = time.monotonic() + (math.inf if is_standby else _JOIN_S)
+        wanted = 1 if is_standby else self._hosts_wanted
         with self._reception.changed:
-            while len(self.hosts()) < self._hosts_wanted:
+            while len(self.hosts()) < wanted:
                 if self._reception.refusal:
                     raise ConfigError(self._reception.refusal)
+                if self._stopping.is_set():
+                    raise OperationalError("the driver stops")
                 if (left := until - time.monotonic()) <= 0:
                     # A driver that starts again after its end needs one host, and tries it until there is one.
                     error = ConfigError if self._hosts_wanted > 1 else OperationalError

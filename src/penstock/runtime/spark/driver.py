@@ -55,6 +55,7 @@ from penstock.runtime.spark.messages import (
 )
 from penstock.runtime.spark.parallelism import ParallelismPolicy, planned
 from penstock.runtime.spark.quarantine import condemned_in
+from penstock.runtime.spark.round_files import UsedFiles
 from penstock.runtime.spark.rounds import Overflow, Rounds, Stopwatch
 
 
@@ -64,7 +65,7 @@ class StoreUpdates:
     def __init__(self, config: Config, jobs: Jobs, scratch: Path) -> None:
         self._config = config
         self._jobs = jobs
-        self._scratch = scratch
+        self._used = UsedFiles(config, scratch)
         self._thread = ThreadPoolExecutor(1, "penstock-apply")
         self._running: Future[None] | None = None
 
@@ -81,8 +82,7 @@ class StoreUpdates:
         def apply() -> None:
             if not is_small:
                 self._jobs.apply(self._commands(epoch))
-            for path in self._scratch.glob(f"e{epoch}-*"):
-                path.unlink(missing_ok=True)
+            self._used.remove(epoch, by_several=not is_small or self._config.large_atom > 0)
 
         if is_small:
             self._jobs.apply_resident(epoch)
@@ -119,6 +119,7 @@ class StoreUpdates:
         except OperationalError as error:
             _log.warning("state is not ready yet", extra={"cause": str(error)})
             return
+        self._used.remove_old()
         spent_s = round(time.perf_counter() - began, 3)
         _log.info("state is ready", extra={"epoch": epoch, "seconds": spent_s})
 

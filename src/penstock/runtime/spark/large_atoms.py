@@ -4,7 +4,7 @@ The shares run the first records of an epoch, as far as these are appends to the
 rest with the results of the shares. `engine.streams.key_shares` says why the outcome is the same.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.engine.streams.cascade import Cascade
@@ -13,7 +13,6 @@ from penstock.engine.streams.derived_ids import MARK, step_id
 from penstock.engine.streams.key_shares import (
     KeyShare,
     SharedTurns,
-    decode_shares,
     encode_shares,
     is_divided,
 )
@@ -97,12 +96,16 @@ def _stream_of(topology: Topology, record: Record) -> str | None:
     return stream if stream in topology.streams else None
 
 
-def use_shares(runner: CascadeRunner, paths: Sequence[str]) -> None:
-    """Let the steps of an epoch take the turns of all shares, which are in files."""
-    turns = SharedTurns([decode_shares(Path(path).read_bytes()) for path in paths])
+def use_shares(runner: CascadeRunner, turns: SharedTurns) -> None:
+    """Let the steps of an epoch take the turns of all shares."""
     runner.taking, runner.on_failure = turns.taking, turns.drop
 
 
 def write_share(share: KeyShare, path: Path) -> None:
     """Write the file of a share."""
-    path.write_bytes(encode_shares(share.steps))
+    path.write_bytes(share_of(share))
+
+
+def share_of(share: KeyShare) -> bytes:
+    """Return the content of the file of a share."""
+    return encode_shares(share.steps)

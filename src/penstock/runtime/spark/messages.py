@@ -182,6 +182,7 @@ class Seat(msgspec.Struct, frozen=True, array_like=True):
         address: The address and the port of the driver.
         credentials: The certificate and the key of the run, as PEM.
         host_data: The root of the host; see `files.layout`.
+        store: The object store with the data of the application; empty if they are in a directory that all hosts see.
         driver_data: The root of the driver's host, below which the driver has unpacked the code.
         run: The name of the run.
         stuck_s: As the setting.
@@ -193,6 +194,7 @@ class Seat(msgspec.Struct, frozen=True, array_like=True):
     driver_data: str
     run: str
     stuck_s: float
+    store: str = ""
 
 
 class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):

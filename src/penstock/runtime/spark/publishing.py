@@ -1,10 +1,8 @@
 """Publishing: the valid rows of an epoch become parts of the journal."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,18 +11,10 @@ from penstock.engine.streams.derived_ids import MARK, OF_NO_REQUEST
 from penstock.journal.api import Journal, Part, PartKind
 from penstock.process.fault import Fault
 from penstock.runtime.spark.cascade_columns import atom_counts, event_counts
-from penstock.runtime.spark.messages import RoundOutput, TaskResult
-from penstock.runtime.spark.rows import Tables, merge, read_output, roots_of
+from penstock.runtime.spark.messages import TaskResult
+from penstock.runtime.spark.rows import Tables, merge, roots_of
 
 _REPEATABLE: Final = pa.array(sorted(REPEATABLE))
-
-
-def read_outputs(outputs: Sequence[RoundOutput]) -> list[Tables]:
-    """Return the valid rows of round outputs."""
-    return [
-        read_output(Path(output.path), np.frombuffer(output.superseded, np.uint32))
-        for output in outputs
-    ]
 
 
 def publish(

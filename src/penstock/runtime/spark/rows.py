@@ -135,12 +135,19 @@ def read_output(path: Path, superseded: Positions) -> Tables:
         if not source.exists():
             continue
         with pa.memory_map(str(source)) as file:
-            table = pa.ipc.open_file(file).read_all()
-        if superseded.size:
-            void = pc.is_in(table["position"], value_set=pa.array(superseded))
-            table = table.filter(pc.invert(void))
-        tables[part_kind] = table
-    return tables
+            tables[part_kind] = pa.ipc.open_file(file).read_all()
+    return valid_rows(tables, superseded)
+
+
+def valid_rows(tables: Tables, superseded: Positions) -> Tables:
+    """Return rows without those at superseded positions."""
+    if not superseded.size:
+        return tables
+    void = pa.array(superseded)
+    return {
+        part_kind: table.filter(pc.invert(pc.is_in(table["position"], value_set=void)))
+        for part_kind, table in tables.items()
+    }
 
 
 def merge(outputs: Sequence[Tables]) -> Tables:

@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from pyspark.core.context import SparkContext
@@ -32,6 +33,7 @@ from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError, EpochFailed, OperationalError, PenstockError
 from penstock.files.layout import CHECKPOINT
 from penstock.files.roots import snapshots_root
+from penstock.journal.api import newest_epoch
 from penstock.journal.as_of import PointInTime
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
@@ -52,7 +54,7 @@ from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.jvm import Jvm, java_has_ended
 from penstock.runtime.spark.maintenance_scheduler import MaintenanceScheduler
-from penstock.runtime.spark.messages import Code, WorkerSettings, worker_settings
+from penstock.runtime.spark.messages import ApplyEpoch, Code, WorkerSettings, worker_settings
 from penstock.runtime.spark.micro_batches import LogOffsets, MicroBatches, check_log, committed
 from penstock.runtime.spark.quarantine import deaths_noted
 from penstock.runtime.spark.query import BatchListener, Progress, SupervisedQuery, start_query
@@ -68,6 +70,36 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REPLY_TIMEOUT_MS: Final = 60_000
+
+
+class _Follower:
+    """Brings the state of a standby's host to epochs that others commit, in a thread."""
+
+    def __init__(self, bring: Callable[[], Epoch]) -> None:
+        """Do nothing yet.
+
+        Args:
+            bring: Brings the state to the newest epoch, and returns that.
+        """
+        self._bring = bring
+        self._thread = ThreadPoolExecutor(1, "penstock-follow")
+        self._running: Future[None] | None = None
+        self._reached = BEFORE_FIRST
+
+    def begin(self, newest: Epoch) -> None:
+        """Begin to bring the state to an epoch, unless it is there or on its way."""
+        if newest > self._reached and (self._running is None or self._running.done()):
+            self._running = self._thread.submit(self._follow)
+
+    def close(self) -> None:
+        """End, after the epoch that is on its way."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _follow(self) -> None:
+        try:
+            self._reached = self._bring()
+        except Exception as error:  # noqa: BLE001 -- the start brings the state there, too
+            _log.info("the state of this host is behind", extra={"cause": cause_text(error)})
 
 
 class SparkRuntime:
@@ -102,7 +134,9 @@ class SparkRuntime:
         self.journal, self.log = directory.open_journal(self.app), directory.open_log(config)
         self.call = caller_of(self)
         self.failure: BaseException | None = None
-        self._listeners: list[Callable[[EpochReport], None]] = []
+        self._listeners: list[Callable[[EpochReport], None]] = [
+            lambda report: self._right.tell(report.epoch)
+        ]
         self._tail = JournalTail(self.journal)
         self._pump = Pump(self.log, self._give_up)
         self._jobs: Jobs
@@ -118,6 +152,7 @@ class SparkRuntime:
         self._checkpoint = config.data.absolute() / CHECKPOINT
         self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
         self._driving = threading.Event()
+        self._follower = _Follower(self._bring)
         self._app_code: Code | None = None
         self._batches: MicroBatches | None = None
         self._context: SparkContext | None = None
@@ -183,12 +218,13 @@ class SparkRuntime:
         self._checkpoint = self._scratch / CHECKPOINT
         self._query = SupervisedQuery(self._start_query, self._checkpoint, self._stopping)
         self._examine()
-        self._start_spark()
+        self._start_spark(is_standby=True)
         self._app_code = self._spec, BEFORE_FIRST
         self._present_app()  # the source may have changed since its deployment
         self._plan_query()
         self._load_workers()
         self._jobs.start_resident()
+        self._follower.begin(newest_epoch(self.journal))
         startup.finish(self._config.data, "driver")
 
     def _examine(self) -> None:
@@ -197,16 +233,21 @@ class SparkRuntime:
         if damaged:
             _log.warning("local state is rebuilt", extra={"partitions": damaged})
 
-    def _start_spark(self) -> None:
-        """Start Spark, without a session."""
+    def _start_spark(self, *, is_standby: bool = False) -> None:
+        """Start Spark, without a session.
+
+        Args:
+            is_standby: Whether another driver has the hosts of a cluster: then one is enough, and this waits for it.
+        """
         startup.note(self._config.data, "driver", "Spark starts")
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._context = start_context(self.app.name, self._config, self._scratch, self._jvm)
         settings, config = self._settings(), self._config
         if config.is_cluster:
-            self._jobs = ClusterJobs(self._context, settings, config, self.log, self._stopping)
+            jobs = ClusterJobs(self._context, settings, config, self.log, self._stopping)
+            self._jobs = jobs
             startup.note(config.data, "driver", "the hosts of the cluster join")
-            self._jobs.start_resident()
+            jobs.start_resident(is_standby=is_standby)
         else:
             self._jobs = Jobs(self._context, settings, residents=config.residents)
         self._app_code = self._jobs.settings.code
@@ -232,6 +273,23 @@ class SparkRuntime:
             raise OperationalError("Spark has ended in a standby; run/java.log has its messages")
         self._load_workers()  # Spark ends workers that rest for a minute
 
+    def follow(self) -> None:
+        """Begin to bring local state to the newest epoch that the driver of another host has told of, if it is not there.
+
+        A driver of this host brings the same state there itself. An error only costs time.
+        """
+        self._follower.begin(self._right.newest)
+
+    def _bring(self) -> Epoch:
+        """Bring local state to the newest epoch, and load the code that is in force; return the epoch."""
+        last = self.journal.last()
+        if last is None:
+            return BEFORE_FIRST
+        self._jobs.use(self._settings())
+        count = self._jobs.partitions = partitions_in_force(last, self._config.partitions)
+        self._jobs.run([ApplyEpoch(list(range(count)), last.epoch, count)])
+        return last.epoch
+
     def _load_workers(self) -> None:
         """Let workers load the application: one for each partition, and one in reserve."""
         self._jobs.load_application(self._config.partitions + 1)
@@ -239,6 +297,7 @@ class SparkRuntime:
     def _claim(self) -> None:
         """Get the right to be the driver, and record the classes and the code that run from now on."""
         self._right.get()
+        self._follower.close()
         check_log(self.log, self.journal, self._config.data)
         if self._context is None or code_in_force(self._config.data, self.journal) is None:
             self.journal.deploy()
@@ -339,6 +398,7 @@ class SparkRuntime:
         self._stop_query()
         if self._driver is not None:
             self._driver.close()
+        self._follower.close()
         if self._app_code is not None:  # else the start has failed before
             self._jobs.stop_resident()
         self._watchdog.stop()

@@ -53,7 +53,7 @@ from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_columns import atoms_of
 from penstock.runtime.spark.importing import import_rows
-from penstock.runtime.spark.large_atoms import run_share, use_shares, write_share
+from penstock.runtime.spark.large_atoms import run_share, use_shares
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     Code,
@@ -68,9 +68,10 @@ from penstock.runtime.spark.messages import (
     WorkerCommand,
     WorkerSettings,
 )
-from penstock.runtime.spark.publishing import publish, read_outputs
+from penstock.runtime.spark.publishing import publish
 from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
-from penstock.runtime.spark.rows import RoundRows, Tables, write_output
+from penstock.runtime.spark.round_files import RoundFiles, far_files
+from penstock.runtime.spark.rows import RoundRows, Tables
 from penstock.runtime.spark.step_relay import ProcessedRecord, RelayLost, RelayReader, RelayWriter
 from penstock.state.stores import PartitionedReader, remove_former_stores
 
@@ -356,7 +357,8 @@ class Worker:
         # The log is a file of the driver's host. On another host the records come with the commands.
         self._log = directory.open_log(settings) if place.driver is None else None
         self._stores = directory.open_stores(self._code.journal, folder=place.root)
-        self._scratch, self._notes, self._place = scratch, place.notes, place
+        self._notes, self._place = place.notes, place
+        self._files = RoundFiles(scratch, None if place.driver is None else far_files(data))
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
         self._records: tuple[list[LogRange], Records] = ([], [])
@@ -475,9 +477,7 @@ class Worker:
             clock.append(clock[-1])
         clock.append(time.perf_counter())
         unique = f"{name}-a{_attempt()}"
-        output = str(self._scratch / unique) if command.keep and own else ""
-        if own and output:
-            write_output(own, Path(output))
+        output = self._files.write(command.epoch, unique, own) if command.keep and own else ""
         published = self._published(command, own, unique)
         clock.append(time.perf_counter())
         return msgspec.structs.replace(
@@ -609,7 +609,7 @@ class Worker:
         """Write the parts that a command asks for."""
         if not command.publish:
             return TaskResult()
-        outputs = [*read_outputs(command.outputs), *([] if own is None else [own])]
+        outputs = [*self._files.read(command.outputs), *([] if own is None else [own])]
         return publish(
             self._code.journal, self._fault, outputs, name, with_steps=command.with_steps
         )
@@ -617,7 +617,7 @@ class Worker:
     def _execute_share(self, command: RunShare) -> TaskResult:
         """Run a share of the keys of large atoms, and write a file for the task that does the rest."""
         share = KeyShare(command.share, command.shares)
-        works = processed_records(read_outputs(command.outputs))
+        works = processed_records(self._files.read(command.outputs))
         name = f"e{command.epoch}-share{command.share}"
         with (
             self._stores.at(Epoch(command.epoch - 1)) as stores,
@@ -633,21 +633,19 @@ class Worker:
                     TamperedWith
                 ):  # the second pass runs the records alone, and finds which one it is
                     share.steps.clear()
-        path = self._scratch / f"{name}-a{_attempt()}"
-        write_share(share, path)
-        return TaskResult(output=str(path))
+        return TaskResult(output=self._files.write_share(f"{name}-a{_attempt()}", share))
 
     def _execute_steps(self, command: RunSteps) -> TaskResult:
         """Run the second pass of an epoch, and write its parts; nothing if its relay is lost."""
         relay = RelayReader(command.relay) if command.relay else None
-        works = relay.records() if relay else processed_records(read_outputs(command.outputs))
+        works = relay.records() if relay else processed_records(self._files.read(command.outputs))
         rows = RoundRows(command.epoch)
         left = command.output_bytes_max
         with self._stores.at(Epoch(command.epoch - 1)) as stores, suppress(RelayLost):
             task = self._task(stores, tracked=False)
             if command.shares:
                 assert task.cascades is not None, "the application has streams"
-                use_shares(task.cascades, command.shares)
+                use_shares(task.cascades, self._files.turns(command.shares))
             with (
                 Quarantine(self._notes / f"e{command.epoch}-steps.running") as quarantine,
                 self._guard(task, quarantine) as guard,

@@ -13,7 +13,6 @@ A warden that dies leaves its notes on the host. The next one of the run takes t
 """
 
 import os
-import secrets
 import select
 import shutil
 import signal
@@ -30,9 +29,10 @@ from typing import Final
 
 import msgspec
 
-from penstock.files import durable, private
+from penstock.files import private
+from penstock.files.roots import use_store
 from penstock.model.request import Failure
-from penstock.process.presence import start_of
+from penstock.process.presence import host_id, start_of
 from penstock.process.process_limits import end_with_parent
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.frames import TlsFrames, connect
@@ -41,9 +41,6 @@ from penstock.runtime.spark.quarantine import left_deaths, put_deaths
 from penstock.runtime.spark.reception import own_penstock, own_python
 from penstock.runtime.spark.scratch import new_folder_of_run, take_left
 from penstock.runtime.spark.watchdog import LOOK_S, Watchdog
-
-HOST_ID: Final = "host.id"
-"""The file in the root of a host that has its name."""
 
 _CONNECT_S: Final = 10.0
 _END_S: Final = 1.0
@@ -80,6 +77,8 @@ def attend(job: str, seat: Seat, work: Callable[[Connection, Path], object]) -> 
     end_with_parent(os.getppid())  # without an executor Spark could not end this process
     root = Path(seat.host_data)
     private.create(root)
+    if seat.store:
+        use_store(root, seat.store)
     with (
         _folder_of_notes(root, seat.run) as notes,
         closing(connect(seat.address, seat.credentials, _CONNECT_S)) as driver,
@@ -134,14 +133,6 @@ def _leave_sockets(but: int) -> None:
             if (number := int(path.name)) != but and stat.S_ISSOCK(os.fstat(number).st_mode):
                 os.dup2(nothing, number, inheritable=False)  # it stays taken
     os.close(nothing)
-
-
-def host_id(root: Path) -> str:
-    """Return the name of the root of a host: what makes two executors tasks of one host is that they share its files."""
-    path = root / HOST_ID
-    with suppress(FileExistsError):
-        durable.publish(path, secrets.token_hex(8).encode())
-    return path.read_text()
 
 
 def _deaths_of_others(root: Path, own: Path, run: str) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""Gateways, readers and SQL on a host without a driver: it has the place of the data, and the log's is noted there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.files.layout import SHARED_ROOT
+from penstock.files.roots import use_store
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.driver_claim import DriverClaim
+from tests.checkout import SHOP
+from tests.gateway_thread import RunningGateway
+from tests.kafka_hosts import ONE_MACHINE
+from tests.kafka_server import Broker
+from tests.object_store import StoreServer
+from tests.serial_driver import SerialDriver
+
+
+@pytest.fixture
+def hosts(
+    store_server: StoreServer,
+    kafka_server: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[Config, Path]]:
+    """The settings of the host with the driver, which runs, and the folder of another host."""
+    for name, value in store_server.environment().items():
+        monkeypatch.setenv(name, value)
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        use_store(folder, store_server.url(tmp_path.name))
+    topic = f"kafka://{kafka_server.servers}/{tmp_path.parent.name}-{tmp_path.name}"
+    config = Config(data=one, cores=1, log=topic, kafka=ONE_MACHINE)
+    DataDirectory(one).prepare_log(config)
+    driver = SerialDriver(SHOP, config, deploys=True)
+    driver.start()
+    claim = DriverClaim(one)
+    claim.get()
+    yield config, two
+    claim.release()
+    driver.stop()
+
+
+def test_host_without_a_driver_answers_everything(hosts: tuple[Config, Path]) -> None:
+    """Replies, reads, reads of the past and SQL come from the folder of that host, which was empty."""
+    first, folder = hosts
+    with (
+        RunningGateway(SHOP, folder, drives=False, kafka=ONE_MACHINE) as far,
+        httpx.Client(base_url=far.url, timeout=60) as there,
+    ):
+        made = there.post("/stock/item/create/7")
+        assert made.status_code == 200, made.text
+        item = made.json()["item_id"]
+        assert there.post(f"/stock/add/{item}/3").status_code == 200
+        found = there.get(f"/stock/find/{item}")
+        assert found.json() == {"stock": 3, "price": 7}
+        assert there.get("/readyz").json()["driver"] == "running"
+        with (
+            RunningGateway(SHOP, first.data, drives=False, kafka=ONE_MACHINE) as near,
+            httpx.Client(base_url=near.url, timeout=60) as here,
+        ):
+            assert here.get(f"/stock/find/{item}").json() == found.json()
+            assert here.post(f"/stock/subtract/{item}/1").status_code == 200
+        assert there.get(f"/stock/find/{item}").json()["stock"] == 2
+    assert (folder / SHARED_ROOT).exists()
