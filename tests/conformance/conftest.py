@@ -1,5 +1,6 @@
 """Every log adapter, for the suites that each of them must pass."""
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,16 @@ def clock() -> Clock:
 def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Make]:
     made: list[Log] = []
 
-    def one(*, record_bytes_max: int = 1000, retention_s: int = 3600) -> Log:
+    def one(
+        *, record_bytes_max: int = 1000, retention_s: int = 3600, again: Log | None = None
+    ) -> Log:
         log: Log
-        if request.param == "memory":
+        if isinstance(again, MemoryLog):
+            return again
+        if isinstance(again, SqliteLog):
+            again.close()
+            log = pickle.loads(pickle.dumps(again))
+        elif request.param == "memory":
             log = MemoryLog(
                 record_bytes_max=record_bytes_max, retention_s=retention_s, clock_us=clock
             )

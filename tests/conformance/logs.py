@@ -22,7 +22,11 @@ class Clock:
 
 
 class Make(Protocol):
-    def __call__(self, *, record_bytes_max: int = ..., retention_s: int = ...) -> Log: ...
+    """Makes a log; with `again` it opens a former one, as a new process does. One in memory has no other process."""
+
+    def __call__(
+        self, *, record_bytes_max: int = ..., retention_s: int = ..., again: Log | None = ...
+    ) -> Log: ...
 
 
 def entry(

@@ -19,7 +19,7 @@ from penstock.gateway.serving import free_port
 from tests.browser.running import RunningConsole
 from tests.checkout import TOP
 from tests.gateway_thread import RunningGateway
-from tests.unit.client.test_security import write_certificate
+from tests.own_certificate import own_certificate
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -98,7 +98,7 @@ def test_proxy_serves_the_application(folder: Path, tmp_path: Path) -> None:
     [(_, add_key), (_, requests)] = blocks("proxy", "console")
     data = tmp_path / "data"
     secret = run("console", add_key, folder, PENSTOCK_DATA=str(data)).strip()
-    certificate = write_certificate(tmp_path)
+    certificate = own_certificate(tmp_path)
     port = free_port("127.0.0.1")
     # In this process the name `boxoffice` may be taken by the example itself.
     served = shutil.copytree(TOP / "examples" / "boxoffice", tmp_path / "proxied_boxoffice")
@@ -108,8 +108,8 @@ def test_proxy_serves_the_application(folder: Path, tmp_path: Path) -> None:
         for written, here in {
             "127.0.0.1:8000": gateway.url.removeprefix("http://"),
             "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
-            "/etc/ssl/tickets.pem": str(certificate.tls_certificate),
-            "/etc/ssl/tickets.key": str(certificate.tls_key),
+            "/etc/ssl/tickets.pem": str(certificate.certificate),
+            "/etc/ssl/tickets.key": str(certificate.key),
         }.items():
             assert written in site
             site = site.replace(written, here)
@@ -117,10 +117,10 @@ def test_proxy_serves_the_application(folder: Path, tmp_path: Path) -> None:
             url = f"https://127.0.0.1:{port}"
             asked = requests.replace("https://tickets.example", url)
             asked = asked.replace("curl -sS", 'curl -sS -H "Host: tickets.example"')
-            known = {"KEY": secret, "CURL_CA_BUNDLE": str(certificate.tls_certificate)}
+            known = {"KEY": secret, "CURL_CA_BUNDLE": str(certificate.certificate)}
             wait_for(lambda: answers(f"{url}/readyz"), "the proxy")
             assert '"zoe"' in run("console", asked, folder, **known)
-            with Client(url, key=secret, verify=certificate.tls_certificate).pipeline() as pipeline:
+            with Client(url, key=secret, verify=certificate.certificate).pipeline() as pipeline:
                 assert pipeline.Customer("zoe").pay_in("5").result() == "5"
             without = httpx.post(
                 f"{url}/call/Customer/eve/create", verify=False, json={}, timeout=60

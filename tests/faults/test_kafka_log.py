@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import (
     ConfigError,
+    Corrupt,
     Diverged,
     LogUnavailable,
     PenstockError,
@@ -149,6 +150,15 @@ def test_messages_of_others_are_passed_over(kafka_hosts: KafkaHosts) -> None:
         log.append(entries("c"))
         assert other.find(RequestId("c")) == (0, 1)
         assert ids(other) == ids(log) == ["a", "c"]
+
+
+def test_a_damaged_message_stops_a_host(kafka_hosts: KafkaHosts) -> None:
+    """Bytes with the head of Penstock that are no message are damage, and the message of the error says which."""
+    with closing(kafka_hosts.log()) as log:
+        log.append(entries("a"))
+        send(kafka_hosts.following, b"penstock\x01\xc1 damaged")
+        with pytest.raises(Corrupt, match=r"message 1 has the head of Penstock's"):
+            wait_for(lambda: log.append(entries("b")) and None, "the refusal")
 
 
 def test_a_message_of_a_newer_version_stops_a_host(kafka_hosts: KafkaHosts) -> None:
@@ -328,7 +338,8 @@ def test_a_broker_that_is_not_there_is_named() -> None:
     ("given", "message"),
     [
         ({"sasl.password": "wrong"}, "refuses the connection.*uthentication"),
-        ({"security.protocol": "ssl"}, "SSL handshake failed"),
+        ({"security.protocol": "SASL_PLAINTEXT"}, r"kafka\.security\.protocol"),
+        ({"ssl.ca.location": ""}, "refuses the connection.*certificate verify failed"),
         ({"no.such": "property"}, 'No such configuration property: "no.such"'),
         ({"sasl.password_file": "missing"}, "No such file"),
     ],
@@ -337,7 +348,7 @@ def test_wrong_credentials_are_named(
     own_server: KafkaServer, given: dict[str, str], message: str
 ) -> None:
     """The message says what to change, and contains no secret."""
-    config = KafkaConfig(1, 1, properties=credentials() | given)
+    config = KafkaConfig(1, 1, properties=credentials(own_server) | given)
     place = TopicPlace(own_server.guarded, "shop")
     with (
         closing(Topic(place, config)) as topic,
@@ -348,9 +359,9 @@ def test_wrong_credentials_are_named(
 
 
 def test_credentials_are_passed_on(own_server: KafkaServer, tmp_path: Path) -> None:
-    """The password comes from a file; with it the topic can be made and used."""
+    """The password comes from a file; with it, and over TLS, the topic can be made and used."""
     (tmp_path / "password").write_text(f"{PASSWORD}\n")
-    given = credentials() | {"sasl.password_file": str(tmp_path / "password")}
+    given = credentials(own_server) | {"sasl.password_file": str(tmp_path / "password")}
     del given["sasl.password"]
     config = KafkaConfig(1, 1, append_ms=20_000, properties=given)
     data = tmp_path / "data"
@@ -360,10 +371,11 @@ def test_credentials_are_passed_on(own_server: KafkaServer, tmp_path: Path) -> N
         assert log.append(entries("a")) == [0]
 
 
-def credentials() -> dict[str, str]:
+def credentials(server: KafkaServer) -> dict[str, str]:
     """Return what the second port of a broker of its own asks for."""
     return {
-        "security.protocol": "SASL_PLAINTEXT",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(server.certificate),
         "sasl.mechanism": "PLAIN",
         "sasl.username": "app",
         "sasl.password": PASSWORD,

@@ -12,11 +12,12 @@ from typing import Final
 
 import pytest
 
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Fenced
 from penstock.files.layout import LEASE
 from penstock.files.roots import shared_root, use_store
-from penstock.process import driver_claim
-from penstock.process.driver_claim import DriverClaim, lease_standing
+from penstock.process import driver_claim, lease
+from penstock.process.driver_claim import DriverClaim, give_up_for_dead, lease_standing
 from tests.object_store import BUCKET, StoreServer
 
 LONG_S: Final = 60.0
@@ -116,6 +117,39 @@ def test_killed_holder_is_replaced_on_another_host_and_on_its_own(
     process.kill()
     process.communicate()
     claims(hosts[0]).get()
+
+
+def test_lease_of_a_dead_driver_is_given_up_by_its_supervisor(
+    hosts: tuple[Path, Path],
+    claims: Callable[[Path], DriverClaim],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A standby of another host takes it at once, and not when it expires; that of a live driver stays."""
+    monkeypatch.setattr(lease, "EXPIRES_S", 1e9)
+    process = holder(hosts[0])
+    watcher = claims(hosts[1])
+    assert not watcher.is_got()
+    give_up_for_dead(hosts[0])
+    standing = lease_standing(hosts[1])
+    assert standing is not None
+    assert standing.is_live, "its process has the lock"
+    process.kill()
+    process.communicate()
+    give_up_for_dead(hosts[1])
+    give_up_for_dead(hosts[0])
+    until(watcher.is_got)
+
+
+def test_watcher_hears_of_epochs_without_a_look_at_the_journal(
+    hosts: tuple[Path, Path], claims: Callable[[Path], DriverClaim]
+) -> None:
+    """The lease tells of the newest epoch of its holder."""
+    first, second = claims(hosts[0]), claims(hosts[1])
+    first.get()
+    assert not second.is_got()
+    assert second.newest == BEFORE_FIRST
+    first.tell(Epoch(7))
+    until(lambda: second.newest == 7)
 
 
 def test_stopped_holder_loses_the_lease_and_hears_of_it(

@@ -31,6 +31,7 @@ import xxhash
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.errors import (
     ConfigError,
+    Corrupt,
     Diverged,
     LogUnavailable,
     OperationalError,
@@ -69,6 +70,9 @@ REMEMBERED_MESSAGES: Final = 65_536
 
 _WAIT_FIRST_S: Final = 0.0005
 _WAIT_LAST_S: Final = 0.005
+_ASK_S: Final = 0.02
+"""A process that reads the topic itself asks SQLite this seldom for what another one may have carried out."""
+
 _GIVE_WAY_S: Final = 2.0
 """A process that has sent no order for so long lets others read the topic: one that sends waits for what is read."""
 
@@ -230,6 +234,9 @@ class KafkaLog(SqliteLog):
         self.following: Final = following
         self._writer = secrets.token_bytes(8)
         self._number = 0
+        # Outcomes of orders for which this process waits; None until it has carried one out itself.
+        self._own: dict[int, Outcome | None] = {}
+        self._asked_s = 0.0
         self._opening = threading.Lock()
         self._unreachable: LogUnavailable | None = None
         self._next_try_s = 0.0
@@ -408,21 +415,44 @@ class KafkaLog(SqliteLog):
         with self._opening:
             self._number += 1
             number = self._number
+            self._own[number] = None
         sending = topic.send(list(self._messages(order, number, topic.value_bytes_max)))
+
+        def outcome() -> Outcome | None:
+            topic.poll()
+            if (found := self._outcome(number, follower)) is None and sending.failure is not None:
+                raise topic.failure_of(sending.failure)
+            return found
+
+        try:
+            return self._awaited(
+                topic,
+                follower,
+                outcome,
+                lambda: self._late(topic, follower, is_sent=sending.settled),
+            )
+        finally:
+            with self._appended:
+                self._own.pop(number, None)
+
+    def _awaited(
+        self,
+        topic: Topic,
+        follower: "Follower",
+        look: Callable[[], T | None],
+        late: Callable[[], LogUnavailable],
+    ) -> T:
+        """Return what `look` finds once this host has read it; raise the error that `late` makes when time is up."""
         follower.hurry()
         deadline, pause_s = topic.deadline(), _WAIT_FIRST_S
-        while True:
-            topic.poll()
-            if (outcome := self._outcome(number)) is not None:
-                return outcome
+        while (found := look()) is None:
             follower.check()
-            if sending.failure is not None:
-                raise topic.failure_of(sending.failure)
             if time.monotonic() > deadline:
-                raise self._late(topic, follower, is_sent=sending.settled)
+                raise late()
             with self._appended:  # the connection is free meanwhile
                 self._appended.wait(pause_s)
             pause_s = min(pause_s * 1.5, _WAIT_LAST_S)
+        return found
 
     def _late(self, topic: Topic, follower: "Follower", *, is_sent: bool) -> LogUnavailable:
         if not is_sent:
@@ -449,7 +479,14 @@ class KafkaLog(SqliteLog):
             )
             yield _HEAD + _ENCODER.encode(piece)
 
-    def _outcome(self, number: int) -> Outcome | None:
+    def _outcome(self, number: int, follower: "Follower") -> Outcome | None:
+        if (own := self._own.get(number)) is not None:
+            return own
+        # Another process of this host may have carried it out; where this one reads the topic, that is rare.
+        now_s = time.monotonic()
+        if follower.leads and now_s - self._asked_s < _ASK_S:
+            return None
+        self._asked_s = now_s
         with self._database.using() as connection:
             row = connection.execute(
                 "SELECT data FROM outcome WHERE writer = ? AND number = ?", (self._writer, number)
@@ -460,18 +497,14 @@ class KafkaLog(SqliteLog):
         """Wait until this host has carried out what the topic has now."""
         topic, follower = self._connected()
         wanted = topic.ends().high
-        follower.hurry()
-        deadline, pause_s = topic.deadline(), _WAIT_FIRST_S
-        while (reached := self.reached().next) < wanted:
-            follower.check()
-            if time.monotonic() > deadline:
-                reason = follower.trouble or "the next look may succeed"
-                raise LogUnavailable(
-                    f"{topic.place} has {wanted} messages, of which this host has read {reached}; {reason}"
-                )
-            with self._appended:
-                self._appended.wait(pause_s)
-            pause_s = min(pause_s * 1.5, _WAIT_LAST_S)
+
+        def late() -> LogUnavailable:
+            reason = follower.trouble or "the next look may succeed"
+            return LogUnavailable(
+                f"{topic.place} has {wanted} messages, of which this host has read {self.reached().next}; {reason}"
+            )
+
+        self._awaited(topic, follower, lambda: self.reached().next >= wanted or None, late)
 
     def carry_out(self, messages: Sequence[tuple[int, bytes]]) -> None:
         """Carry out the orders in messages of the topic, with their offsets, in one transaction.
@@ -482,6 +515,7 @@ class KafkaLog(SqliteLog):
             ConfigError: The topic belongs to another log, or a newer version of Penstock has written to it.
         """
         assert self.following is not None, "only a process that follows carries out"
+        noted: list[tuple[_Sent, Outcome]] = []
         with self._index_lock:
             try:
                 with self._database.writing() as connection:
@@ -491,11 +525,10 @@ class KafkaLog(SqliteLog):
                     sent = list(run.complete(messages))
                     for (is_append, time_s), group in groupby(sent, _kind_and_time):
                         if is_append:
-                            self._carry_out_appends(connection, list(group), time_s)
-                            continue
-                        for each in group:
-                            outcome = [self._carry_out(connection, each)]
-                            _note_outcome(connection, each, outcome)
+                            noted += self._carry_out_appends(connection, list(group), time_s)
+                        else:
+                            noted += [(each, [self._carry_out(connection, each)]) for each in group]
+                    _note_outcomes(connection, noted)
                     run.note()
                     end = end_of(connection)
                     # Where the log begins now, and not what an order asked for: that may be beyond the end of its time.
@@ -505,15 +538,23 @@ class KafkaLog(SqliteLog):
                 # It may have learnt ids that were undone.
                 self._index = RequestIdIndex(str(self._path), self._retention_s)
                 raise
+        self._take_own(noted)
         size = sum(len(value) for _, value in messages)
         self._appended_up_to(end, len(messages), size)
         if before is not None:
             self._delete_blocks(before)
         self._tidy_up()
 
+    def _take_own(self, noted: Sequence[tuple[_Sent, Outcome]]) -> None:
+        """Keep the outcomes for which a call of this process waits."""
+        with self._appended:
+            for sent, outcome in noted:
+                if sent.writer == self._writer and sent.number in self._own:
+                    self._own[sent.number] = outcome
+
     def _carry_out_appends(
         self, connection: sqlite3.Connection, sent: Sequence[_Sent], time_s: int
-    ) -> None:
+    ) -> Iterator[tuple[_Sent, Outcome]]:
         """Carry out orders to append of one time like those of one process: the outcome of each is the same."""
         calls: list[PendingAppend] = []
         counts: list[int] = []
@@ -528,11 +569,13 @@ class KafkaLog(SqliteLog):
         self._index.learn(list(admitted.fresh), admitted.first, time_s)
         remaining = iter(outcomes)
         for each, count in zip(sent, counts, strict=True):
-            outcome = [
-                str(answer) if isinstance(answer, RequestConflict) else _runs(answer)
-                for answer in islice(remaining, count)
-            ]
-            _note_outcome(connection, each, outcome)
+            yield (
+                each,
+                [
+                    str(answer) if isinstance(answer, RequestConflict) else _runs(answer)
+                    for answer in islice(remaining, count)
+                ],
+            )
 
     def _carry_out(
         self, connection: sqlite3.Connection, sent: _Sent
@@ -643,7 +686,7 @@ class _Run:
                 f"{place}: a newer version of Penstock has written message {offset}; use it on this host, too"
             )
         else:
-            piece = _PIECE.decode(value[len(_HEAD) :])
+            piece = self._decoded(offset, value)
         is_ours = piece is not None and piece.log == self._following.log
         if not is_ours and not self._reached.log:
             raise ConfigError(
@@ -652,6 +695,15 @@ class _Run:
         if not is_ours:
             _log.error("a message of others is in the topic of the log", extra={"offset": offset})
         return piece if is_ours else None
+
+    def _decoded(self, offset: int, value: bytes) -> Piece:
+        try:
+            piece: Piece = _PIECE.decode(value[len(_HEAD) :])
+            return piece
+        except msgspec.DecodeError as error:
+            raise Corrupt(
+                f"{self._following.place}: message {offset} {_DAMAGED} ({error})"
+            ) from error
 
     def _joined(self, piece: Piece, following: int) -> bytes | None:
         """Return the bytes of an order, of which a piece has arrived; None if others are missing."""
@@ -681,6 +733,8 @@ class _Run:
                 f"{self._following.place}: an order is unknown to this version of Penstock ({error}); use the newer "
                 "version that has sent it on this host, too"
             ) from error
+        except msgspec.DecodeError as error:
+            raise Corrupt(f"{self._following.place}: an order {_DAMAGED} ({error})") from error
 
 
 class Follower:
@@ -688,6 +742,7 @@ class Follower:
 
     Attributes:
         trouble: Why the topic cannot be read now; empty if it can.
+        leads: Whether this process reads the topic for its host.
     """
 
     def __init__(self, log: KafkaLog, topic: Topic, following: Following) -> None:
@@ -701,6 +756,7 @@ class Follower:
         self._failure: PenstockError | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-follower", daemon=True)
         self.trouble = ""
+        self.leads = False
 
     def start(self) -> None:
         """Begin."""
@@ -731,6 +787,7 @@ class Follower:
                 self._pause(_PAUSE_S if self._sends else _LONG_PAUSE_S)
                 continue
             try:
+                self.leads = True
                 self._lead()
             except OperationalError as error:
                 self.trouble = str(error)
@@ -741,6 +798,7 @@ class Follower:
                 _log.error("the topic of the log is not followed", extra={"cause": str(error)})
                 return
             finally:
+                self.leads = False
                 os.close(descriptor)
             self._stopping.wait(_PAUSE_S * 2)  # so that a process that waits may read
 
@@ -801,6 +859,11 @@ class Follower:
                 )
 
 
+_DAMAGED: Final = (
+    "has the head of Penstock's and cannot be read: the topic is damaged, or another program has written to it; stop every "
+    "host, penstock backup on one, restore into another directory, and run it with a new topic"
+)
+
 _GO_ON_ELSEWHERE: Final = (
     "this host has all of them: stop every host, penstock backup here, penstock restore into another directory, and run "
     "it with a new topic"
@@ -811,10 +874,13 @@ def _reached(connection: sqlite3.Connection) -> Reached:
     return Reached(*connection.execute("SELECT log, next, time_s, digest FROM followed").fetchone())
 
 
-def _note_outcome(connection: sqlite3.Connection, sent: _Sent, outcome: Outcome) -> None:
-    connection.execute(
+def _note_outcomes(connection: sqlite3.Connection, noted: Sequence[tuple[_Sent, Outcome]]) -> None:
+    connection.executemany(
         "INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?)",
-        (sent.next, sent.writer, sent.number, _ENCODER.encode(outcome)),
+        [
+            (sent.next, sent.writer, sent.number, _ENCODER.encode(outcome))
+            for sent, outcome in noted
+        ],
     )
 
 

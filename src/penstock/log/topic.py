@@ -382,9 +382,11 @@ class Topic:
 
     def _note(self, error: KafkaError) -> None:
         """Keep the text of librdkafka about the brokers; that all of them are down says less."""
-        if error.code() != error._ALL_BROKERS_DOWN or not self._reason:  # noqa: SLF001
+        if error.code() != error._ALL_BROKERS_DOWN:  # noqa: SLF001 -- its public name
             self._reason = error.str()
             self._is_refused = _is_refusal(error)
+        elif not self._reason:
+            self._reason = f"{error.str()}: none can be reached, or kafka.security.protocol is not that of their port"
 
     def _because(self) -> str:
         return f"; {self._reason}" if self._reason else "; no broker answers"

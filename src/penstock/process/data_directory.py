@@ -4,7 +4,7 @@ No process opens the journal of an application with code whose classes cannot re
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import Epoch, Lsn
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Fenced
 from penstock.files import durable, private
@@ -28,6 +28,7 @@ from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Journal, newest_epoch
 from penstock.journal.delta import DeltaJournal, app_of
 from penstock.journal.deployments import Deployments
+from penstock.log.api import Log
 from penstock.log.kafka_config import EMBEDDED, KAFKA, KafkaConfig, TopicPlace
 from penstock.log.sqlite import SqliteLog
 from penstock.model.application import App
@@ -283,6 +284,10 @@ class DataDirectory:
         """Say whether the log is in Kafka, or the settings want it there."""
         is_wanted = limits is not None and limits.log.startswith(KAFKA)
         return is_wanted or shared_root(self.path).has(LOG_NOTE)
+
+    def await_record(self, log: Log) -> Callable[[Lsn, int], Lsn] | None:
+        """Return what tells a follower of the journal that an epoch may come; None where a look at the journal is cheap."""
+        return log.wait if self.shared.is_far else None
 
     def log_text(self) -> str:
         """Return where the log lies, for people.

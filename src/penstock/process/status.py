@@ -119,9 +119,10 @@ def status_of(
     newest = recent[-1] if recent else reader.newest()
     return ApplicationStatus(
         epoch=BEFORE_FIRST if last is None else last.epoch,
-        accepted=accepted,
+        # The copy of a log in Kafka may be behind the journal on a host whose processes append nothing.
+        accepted=max(accepted, answered),
         answered=answered,
-        lag=accepted - answered,
+        lag=max(0, accepted - answered),
         requests_per_s=sum(report.records for report in recent) / over_s,
         epoch_ms=None if newest is None else took_ms(newest.phases_ms),
         partitions=0 if last is None else last.partitions,

@@ -1,15 +1,10 @@
 """Which callers a gateway admits, and which gateways a client trusts."""
 
-import ipaddress
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from penstock import Client
 from penstock.errors import Forbidden, Unauthenticated, Unreachable
@@ -17,47 +12,18 @@ from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import parse_scope
 from penstock.process.config import GatewayConfig
 from tests.gateway_thread import RunningGateway
+from tests.own_certificate import own_certificate
 from tests.unit.client.all_types_app import Coat, app
 
 SPEC = "tests.unit.client.all_types_app:app"
 
 
-def write_certificate(directory: Path) -> GatewayConfig:
-    """Make a self-signed certificate for this machine."""
-    private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway")])
-    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(here, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(private, hashes.SHA256())
-    )
-    settings = GatewayConfig(
-        tls_certificate=directory / "certificate.pem", tls_key=directory / "key.pem"
-    )
-    settings.tls_certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    settings.tls_key.write_bytes(
-        private.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return settings
-
-
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     directory = tmp_path_factory.mktemp("secure")
-    with RunningGateway(SPEC, directory, write_certificate(directory)) as running:
+    own = own_certificate(directory)
+    settings = GatewayConfig(tls_certificate=own.certificate, tls_key=own.key)
+    with RunningGateway(SPEC, directory, settings) as running:
         yield running
 
 

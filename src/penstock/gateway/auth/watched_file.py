@@ -1,6 +1,7 @@
 """A file that other processes replace while this process runs.
 
-Promises that a new content is in use within a second, and that a damaged file is not treated as an absent one: while
+Promises that a new content is in use within a second (two, if it is in a store and no request came for some seconds), and
+that a damaged file is not treated as an absent one: while
 the file cannot be read, its former content is not used either. In a folder a check costs one `stat` every `LOOK_S`. An object
 store is asked by a thread, because the caller is an event loop, which must not wait for it. For one thread.
 """
@@ -20,6 +21,8 @@ from penstock.files.shared_root import SharedRoot
 _log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
+REST_S: Final = 2.0
+"""Between two looks at a file in an object store that nobody has used for some seconds."""
 
 SILENT_S: Final = 5.0
 """The seconds after which the content of a store that does not answer is not used any more."""
@@ -47,14 +50,15 @@ class WatchedFile(Generic[T]):
         self._failure: PenstockError | None = None
         self._stamp = self._stamp_now()
         self._value = shared_file.read(root, name, read)
-        self._looked_s = time.monotonic()
+        self._looked_s = self._used_s = time.monotonic()
         if root.is_far:
-            follow = partial(_follow, weakref.WeakMethod(self._look))
+            follow = partial(_follow, weakref.WeakMethod(self._look_and_rest))
             threading.Thread(target=follow, name="penstock-watch", daemon=True).start()
 
     def value(self) -> T:
-        """Return the decoded content, which is at most a second old."""
-        age_s = time.monotonic() - self._looked_s
+        """Return the decoded content, which is at most a second old; of a store, if nobody has asked before, two."""
+        self._used_s = time.monotonic()
+        age_s = self._used_s - self._looked_s
         if age_s >= LOOK_S and not self._root.is_far:
             self._look()
         if self._failure is not None:
@@ -65,6 +69,11 @@ class WatchedFile(Generic[T]):
                 f"{self._place} cannot be used: the object store does not answer"
             )
         return self._value
+
+    def _look_and_rest(self) -> float:
+        """Look, and return the seconds until the next look: each one is a question to a store, for which it is paid."""
+        self._look()
+        return LOOK_S if time.monotonic() - self._used_s < SILENT_S else REST_S
 
     def _look(self) -> None:
         try:
@@ -91,9 +100,9 @@ class WatchedFile(Generic[T]):
             raise OperationalError(f"cannot read {self._place}: {error.strerror}") from error
 
 
-def _follow(look_of: "weakref.WeakMethod[Callable[[], None]]") -> None:
+def _follow(look_of: "weakref.WeakMethod[Callable[[], float]]") -> None:
     """Look again and again, as long as the file is used."""
     while (look := look_of()) is not None:
-        look()
+        rest_s = look()
         del look
-        time.sleep(LOOK_S)
+        time.sleep(rest_s)

@@ -137,7 +137,7 @@ class SparkRuntime:
         self._listeners: list[Callable[[EpochReport], None]] = [
             lambda report: self._right.tell(report.epoch)
         ]
-        self._tail = JournalTail(self.journal)
+        self._tail = JournalTail(self.journal, await_record=directory.await_record(self.log))
         self._pump = Pump(self.log, self._give_up)
         self._jobs: Jobs
         self._right = DriverClaim(config.data, self._give_up)
