@@ -221,7 +221,8 @@ class Servers:
     def __init__(self, hosts: Lab, report: Report) -> None:
         self._lab = hosts
         self._report = report
-        self._shop = RunningShop(hosts, at=1, partitions=2)
+        # The usual time, after which a request is refused; others allow more, because brokers start slowly here.
+        self._shop = RunningShop(hosts, at=1, partitions=2, **{"kafka.append_ms": 2_000})
         self._shop.await_tasks(2)
 
     def run(self, rounds: int) -> None:

@@ -239,7 +239,8 @@ class Lab:
         chosen = {"host_data": self.host_data, "master_secret": self.secret, **more}
         if self.broker is not None:
             chosen |= {"log": f"kafka://{self.broker.servers}/shop"}
-            chosen |= {"kafka.replicas_min": 1, "kafka.insync_min": 1}
+            chosen |= {"kafka.replicas_min": 1, "kafka.insync_min": 1, "kafka.append_ms": 10_000}
+            chosen |= more
         words = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
         return ["--master", self.master, "--data", str(self.data), *words]
 

@@ -55,6 +55,11 @@ class JournalTail:
         positions: The log position after it, by partition.
         atoms: The number of atoms of each stream after it.
         failure: Why the journal cannot be read now, or why no further epoch will come; else None.
+
+    Args:
+        on_waiting: Gets the number of awaited replies when it changes.
+        await_record: `Log.wait`, where each look at the journal is a question to a store: without a record behind
+            `positions` no epoch comes, so the looks are rare. None: they are cheap.
     """
 
     def __init__(
@@ -63,13 +68,6 @@ class JournalTail:
         on_waiting: Callable[[int], None] = lambda count: None,
         await_record: AwaitRecord | None = None,
     ) -> None:
-        """Start the thread.
-
-        Args:
-            on_waiting: Gets the number of awaited replies when it changes.
-            await_record: `Log.wait`, where each look at the journal is a question to a store: without a record behind
-                `positions` no epoch comes, so the looks are rare. None: they are cheap.
-        """
         self._journal = journal
         self._await_record = await_record
         self._on_waiting = on_waiting
@@ -266,7 +264,7 @@ class JournalTail:
 
 
 class AsyncJournalTail(JournalTail):
-    """A tail whose waiters live in one event loop, in which it must be made and closed."""
+    """A tail whose waiters live in one event loop, in which it must be made and closed; see `JournalTail`."""
 
     def __init__(
         self,
@@ -274,7 +272,6 @@ class AsyncJournalTail(JournalTail):
         on_waiting: Callable[[int], None] = lambda count: None,
         await_record: AwaitRecord | None = None,
     ) -> None:
-        """Start the thread; see `JournalTail`."""
         self._loop = asyncio.get_running_loop()
         self._limited: list[tuple[float, float, LogPosition, Waiter]] = []
         self._timer: asyncio.TimerHandle | None = None

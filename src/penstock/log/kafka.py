@@ -420,9 +420,10 @@ class KafkaLog(SqliteLog):
 
         def outcome() -> Outcome | None:
             topic.poll()
-            if (found := self._outcome(number, follower)) is None and sending.failure is not None:
+            carried_out = self._outcome(number, follower)
+            if carried_out is None and sending.failure is not None:
                 raise topic.failure_of(sending.failure)
-            return found
+            return carried_out
 
         try:
             return self._awaited(
@@ -445,14 +446,14 @@ class KafkaLog(SqliteLog):
         """Return what `look` finds once this host has read it; raise the error that `late` makes when time is up."""
         follower.hurry()
         deadline, pause_s = topic.deadline(), _WAIT_FIRST_S
-        while (found := look()) is None:
+        while (seen := look()) is None:
             follower.check()
             if time.monotonic() > deadline:
                 raise late()
             with self._appended:  # the connection is free meanwhile
                 self._appended.wait(pause_s)
             pause_s = min(pause_s * 1.5, _WAIT_LAST_S)
-        return found
+        return seen
 
     def _late(self, topic: Topic, follower: "Follower", *, is_sent: bool) -> LogUnavailable:
         if not is_sent:

@@ -36,15 +36,14 @@ def far_files(data: Path) -> SharedRoot | None:
 
 
 class RoundFiles:
-    """The files, for one task."""
+    """The files, for one task.
+
+    Args:
+        scratch: That of the driver.
+        far: The root of objects; None where this task sees the scratch.
+    """
 
     def __init__(self, scratch: Path, far: SharedRoot | None = None) -> None:
-        """Name the place.
-
-        Args:
-            scratch: That of the driver.
-            far: The root of objects; None where this task sees the scratch.
-        """
         self._scratch = scratch
         self._far = far
         self._own: tuple[Epoch, dict[str, Tables]] = Epoch(-1), {}
@@ -105,7 +104,6 @@ class UsedFiles:
     """Removes the files of epochs that are committed, for the driver."""
 
     def __init__(self, config: Config, scratch: Path) -> None:
-        """Remove nothing yet."""
         self._scratch = scratch
         self._far = far_files(config.data) if config.is_cluster else None
 
@@ -137,14 +135,14 @@ class UsedFiles:
 
 def _encoded(tables: Tables) -> bytes:
     files = {}
-    for kind, table in tables.items():
+    for part_kind, table in tables.items():
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-        files[kind.value] = memoryview(sink.getvalue())
+        files[part_kind.value] = memoryview(sink.getvalue())
     return msgspec.msgpack.encode(files)
 
 
 def _decoded(data: bytes) -> Tables:
     files = msgspec.msgpack.decode(data, type=dict[str, memoryview])
-    return {PartKind(kind): pa.ipc.open_file(file).read_all() for kind, file in files.items()}
+    return {PartKind(name): pa.ipc.open_file(file).read_all() for name, file in files.items()}

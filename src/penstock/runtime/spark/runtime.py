@@ -73,14 +73,13 @@ REPLY_TIMEOUT_MS: Final = 60_000
 
 
 class _Follower:
-    """Brings the state of a standby's host to epochs that others commit, in a thread."""
+    """Brings the state of a standby's host to epochs that others commit, in a thread.
+
+    Args:
+        bring: Brings the state to the newest epoch, and returns that.
+    """
 
     def __init__(self, bring: Callable[[], Epoch]) -> None:
-        """Do nothing yet.
-
-        Args:
-            bring: Brings the state to the newest epoch, and returns that.
-        """
         self._bring = bring
         self._thread = ThreadPoolExecutor(1, "penstock-follow")
         self._running: Future[None] | None = None
