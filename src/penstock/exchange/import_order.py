@@ -24,9 +24,10 @@ from penstock.journal.staged import StagedRows
 from penstock.model.application import App
 from penstock.model.control import Import
 from penstock.model.entity_type import EntityType
-from penstock.orders.order import Place, Way, append_control, driver_runs, settled
+from penstock.orders.order import Place, Way, append_control, settled
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.driver_claim import driver_runs
 from penstock.process.question import ChildEnded, answer_question, ask_child
 from penstock.state.newest import at_newest
 
@@ -214,7 +215,7 @@ class _Import:
         )
         with closing(self._directory.open_log(self._settings)) as log:
             lsn = append_control(log, ORDER, self._id, control)
-        if not driver_runs(self._settings):
+        if not driver_runs(self._settings.data):
             return ImportReport("waits", self._id, rows)
         what = f"the import of {rows} rows into {order.entity}"
         made: ImportResult = settled(self._settings, lsn, timeout_s, what).value(ImportResult)
