@@ -17,7 +17,7 @@ from penstock.process.data_directory import DataDirectory
 from tests.gateway_thread import RunningGateway
 from tests.history import journal_of
 
-_WRITTEN = ("jars", "store", "newsroom")
+_WRITTEN = ("jars", "store", "newsroom", "pantry")
 """The modules that tests write for themselves."""
 
 

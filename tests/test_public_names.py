@@ -77,6 +77,7 @@ PUBLIC = [
     "gather",
     "generator",
     "internal",
+    "kafka",
     "key",
     "limit",
     "migrate",

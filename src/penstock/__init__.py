@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from penstock.model.streams.task_rows import PerTask
     from penstock.model.streams.task_state import clear, states
     from penstock.model.views.sql_table import sql
-    from penstock.model.views.target_choice import postgres, search, sqlite
+    from penstock.model.views.target_choice import kafka, postgres, search, sqlite
     from penstock.model.views.view import view
     from penstock.process.config import Config
     from penstock.runtime.local.runtime import LocalRuntime
@@ -157,6 +157,7 @@ __all__ = [
     "gather",
     "generator",
     "internal",
+    "kafka",
     "key",
     "limit",
     "migrate",
@@ -217,7 +218,7 @@ _DEFINITIONS: Final = {
     "penstock.model.streams.task_rows": ("PerTask",),
     "penstock.model.streams.task_state": ("clear", "states"),
     "penstock.model.views.sql_table": ("sql",),
-    "penstock.model.views.target_choice": ("postgres", "search", "sqlite"),
+    "penstock.model.views.target_choice": ("kafka", "postgres", "search", "sqlite"),
     "penstock.model.views.view": ("view",),
 }
 """Module to names that applications use. The first use of a name imports all of them, so

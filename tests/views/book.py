@@ -21,6 +21,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.journal.api import CHANGES, EVENTS, Commit, Journal, Part, PartKind
 from penstock.journal.atoms import encode_atom
 from penstock.views.search_index import SearchIndex
+from tests.views.change_log import Told, folded, told_in
 from tests.views.orders_app import HOSTILE, app
 
 TIME_US = 1_700_000_000_000_000
@@ -229,6 +230,33 @@ def shown_in_index(folder: Path) -> tuple[int, Rows]:
                     break
             found[name] = sorted(rows, key=lambda row: row[:2])
         return reading.position.epoch, _as_in_the_book(found)
+
+
+def shown_in_kafka(servers: str, prefix: str) -> tuple[int, Rows]:
+    """Return the same of change logs, read once the brokers have ended the last transaction in each topic."""
+    while (told := _told(servers, prefix)) != _told(servers, prefix):
+        pass
+    epoch, messages = told
+    rows = {name: [*folded(each).values()] for name, each in messages.items()}
+    found = {
+        name: sorted(
+            (tuple(row[column] for column in columns) for row in rows[name]),
+            key=lambda row: row[:2],
+        )
+        for name, columns in COLUMNS.items()
+    }
+    return epoch, _as_in_the_book(found)
+
+
+def _told(servers: str, prefix: str) -> tuple[int, dict[str, list[Told]]]:
+    epoch = epoch_in_kafka(servers, prefix)
+    return epoch, {name: told_in(servers, f"{prefix}.{name}") for name in COLUMNS}
+
+
+def epoch_in_kafka(servers: str, prefix: str) -> int:
+    """Return the epoch that change logs show; -2 before there is one."""
+    positions = told_in(servers, f"{prefix}._position")
+    return int(positions[-1].value["position"]["epoch"]) if positions else -2
 
 
 def _shown_by_sql(query: Callable[[str], list[tuple[Any, ...]]]) -> tuple[int, Rows]:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from penstock import App, emit, entity, key, postgres, rows, search, sqlite, stream, view
+from penstock import App, emit, entity, kafka, key, postgres, rows, search, sqlite, stream, view
 from penstock.model.views.target_choice import TargetChoice
 from penstock.model.views.view import View
 
@@ -108,6 +108,7 @@ def orders_with(*views: View) -> App:
 
 app = orders_with(shown("reporting", sqlite()))
 in_postgres = orders_with(shown("reporting", postgres(schema="orders")))
+in_kafka = orders_with(shown("reporting", kafka()))
 in_index = orders_with(shown("reporting", search()))
 in_two = orders_with(shown("reporting", postgres(schema="faults")), shown("beside", sqlite()))
 in_two_files = orders_with(shown("reporting", sqlite()), shown("beside", sqlite()))

@@ -60,8 +60,12 @@ def serving(spec: str, data: Path, **urls: str) -> Iterator[str]:
 
 
 @contextmanager
-def deployed(spec: str, data: Path) -> Iterator[str]:
-    """Deploy an application into a new directory, and run its driver, its views and a gateway; yields the URL."""
+def deployed(spec: str, data: Path, **urls: str) -> Iterator[str]:
+    """Deploy an application into a new directory, and run its driver, its views and a gateway; yields the URL.
+
+    Args:
+        urls: The setting `views.NAME.url` of views that have one.
+    """
     app = load_app(spec)
     directory = DataDirectory(data)
     directory.create("")
@@ -71,8 +75,8 @@ def deployed(spec: str, data: Path) -> Iterator[str]:
     with ExitStack() as stack:
         stack.enter_context(driving(spec, data))
         for name in app.views:
-            stack.enter_context(feeding(spec, data, name))
-        yield stack.enter_context(serving(spec, data))
+            stack.enter_context(feeding(spec, data, name, urls.get(name, "")))
+        yield stack.enter_context(serving(spec, data, **urls))
 
 
 @contextmanager

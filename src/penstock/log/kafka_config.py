@@ -1,9 +1,9 @@
-"""`KafkaConfig` and `TopicPlace`: the settings of a log in Kafka, and where its topic is.
+"""`KafkaConfig` and `TopicPlace`: the settings of a log in Kafka, and where its topic is; the properties of any client.
 
 Every process reads them, so this module imports nothing of Kafka.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,6 +12,9 @@ from penstock.base.setting import setting
 from penstock.errors import ConfigError
 
 KAFKA: Final = "kafka://"
+KAFKA_TABLE: Final = "kafka"
+"""The table of the settings of a log in Kafka."""
+
 EMBEDDED: Final = "embedded"
 """The value of the setting `log` that stands for a file in the data directory."""
 
@@ -36,7 +39,29 @@ _OWN: Final[Mapping[str, str]] = {
     "enable.partition.eof": "each host must know when it has read everything",
     "allow.auto.create.topics": "a topic with the settings of the broker may lose records",
 }
-"""The properties that Penstock decides, each with the reason."""
+"""The properties of a log that Penstock decides, each with the reason."""
+
+OWN_OF_VIEWS: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "the address of the view names the brokers",
+    "metadata.broker.list": "the address of the view names the brokers",
+    "acks": "a committed change is on all replicas in sync",
+    "request.required.acks": "a committed change is on all replicas in sync",
+    "enable.idempotence": "a repeated message must not appear twice",
+    "transactional.id": "it keeps a second writer out, and follows from the address",
+    "transaction.timeout.ms": "it bounds how long readers wait for a writer that was killed",
+    "message.timeout.ms": "the view gives up by itself",
+    "delivery.timeout.ms": "the view gives up by itself",
+    "message.max.bytes": "the settings of the topics decide",
+    "batch.size": "the settings of the topics decide",
+    "partitioner": "a key has the partition that clients in Java give it",
+    "isolation.level": "a position counts only with its rows",
+    "group.id": "the partitions are assigned, and no group shares them",
+    "auto.offset.reset": "a missing offset is an error, and never skipped",
+    "enable.auto.commit": "the position is in a topic of its own",
+    "enable.partition.eof": "the end of a topic must be known",
+    "allow.auto.create.topics": "a topic with the settings of the broker may lose rows",
+}
+"""The same for the target of a view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +90,7 @@ class KafkaConfig:
 
     def __post_init__(self) -> None:
         """Refuse properties that Penstock decides; raises `ConfigError`."""
-        for name in self.properties:
-            reason = _OWN.get(name.removesuffix(FILE_SUFFIX))
-            if reason is not None:
-                raise ConfigError(f"kafka.{name}: Penstock sets it, because {reason}; leave it out")
+        refuse_own(KAFKA_TABLE, self.properties, _OWN)
 
     def read(self) -> dict[str, str]:
         """Return the properties, those of files read.
@@ -76,16 +98,41 @@ class KafkaConfig:
         Raises:
             ConfigError: A file cannot be read.
         """
-        values: dict[str, str] = {}
-        for name, value in self.properties.items():
-            values[name.removesuffix(FILE_SUFFIX)] = value
-            if name.endswith(FILE_SUFFIX):
-                try:
-                    values[name.removesuffix(FILE_SUFFIX)] = Path(value).read_text().strip()
-                except (OSError, UnicodeDecodeError) as error:
-                    reason = getattr(error, "strerror", None) or "it is not text"
-                    raise ConfigError(f"kafka.{name} = {value}: {reason}") from error
-        return values
+        return read_properties(KAFKA_TABLE, self.properties)
+
+
+def refuse_own(table: str, properties: Iterable[str], own: Mapping[str, str]) -> None:
+    """Refuse properties that Penstock decides.
+
+    Args:
+        table: The table of the settings that has the properties.
+        own: The properties that Penstock decides, each with the reason.
+
+    Raises:
+        ConfigError: One of them is there.
+    """
+    for name in properties:
+        reason = own.get(name.removesuffix(FILE_SUFFIX))
+        if reason is not None:
+            raise ConfigError(f"{table}.{name}: Penstock sets it, because {reason}; leave it out")
+
+
+def read_properties(table: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return properties, those of files read.
+
+    Raises:
+        ConfigError: A file cannot be read.
+    """
+    values: dict[str, str] = {}
+    for name, value in properties.items():
+        values[name.removesuffix(FILE_SUFFIX)] = value
+        if name.endswith(FILE_SUFFIX):
+            try:
+                values[name.removesuffix(FILE_SUFFIX)] = Path(value).read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or "it is not text"
+                raise ConfigError(f"{table}.{name} = {value}: {reason}") from error
+    return values
 
 
 def is_secret(name: str) -> bool:

@@ -7,8 +7,7 @@ wrong with a broker, with credentials or with the settings of a topic. It knows 
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import (
@@ -19,13 +18,11 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from penstock.errors import ConfigError, Diverged, LogUnavailable, PenstockError
-from penstock.log.kafka_config import KafkaConfig, TopicPlace
-
-START_S: Final = 3.0
-"""How long a start waits for a broker before it gives up."""
+from penstock.log.brokers import MOVING, START_S, Brokers
+from penstock.log.kafka_config import KAFKA_TABLE, KafkaConfig, TopicPlace
 
 _PARTITION: Final = 0
 _OVERHEAD_BYTES: Final = 4_096  # of a message besides its value
@@ -40,16 +37,6 @@ _TOPIC: Final = {
     "unclean.leader.election.enable": "false",
 }
 """The settings of a topic that Penstock creates."""
-
-
-_MOVING: Final = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-    }
-)
-"""Errors that end when the brokers know the leader of the partition."""
 
 
 class Message(NamedTuple):
@@ -101,13 +88,11 @@ class Topic:
     def __init__(self, place: TopicPlace, config: KafkaConfig) -> None:
         self.place = place
         self._config = config
-        self._reason = ""
-        self._is_refused = False
+        self._brokers = Brokers(place, place.servers, KAFKA_TABLE, config.read)
         self._is_in_trouble = False
         self.troubles = 0
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
-        self._admin: AdminClient | None = None
         self._message_bytes = 1_000_000
 
     def identity(self, least_s: int) -> str | None:
@@ -119,7 +104,7 @@ class Topic:
         Raises:
             ConfigError: The topic has settings with which requests may be lost; names all of them.
         """
-        admin, name = self._reachable(), self.place.topic
+        admin, name = self._brokers.reachable(self.place.topic), self.place.topic
         try:
             described = admin.describe_topics(TopicCollection([name]), request_timeout=START_S)
             topic = described[name].result()
@@ -128,7 +113,7 @@ class Topic:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise self._translated(error.args[0]) from error
+            raise self._brokers.translated(error.args[0]) from error
         values = {name: entry.value for name, entry in entries.items()}
         replicas = min((len(part.replicas) for part in topic.partitions), default=0)
         complaints = [
@@ -175,12 +160,18 @@ class Topic:
             replication_factor=self._config.replicas_min,
             config={**_TOPIC, **insync},
         )
-        admin = self._reachable()
+        admin = self._brokers.reachable(self.place.topic)
         try:
             admin.create_topics([wanted], request_timeout=START_S)[self.place.topic].result()
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._translated(error.args[0]) from error
+            raised = error.args[0]
+            if raised.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                raise ConfigError(
+                    f"{self.place} cannot be created with kafka.replicas_min = {self._config.replicas_min} replicas: "
+                    f"{raised.str()} For one machine, set kafka.replicas_min = 1 and kafka.insync_min = 1"
+                ) from error
+            if raised.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._brokers.translated(raised) from error
         deadline = time.monotonic() + START_S
         while self.identity(0) is None:  # the brokers tell each other of it
             if time.monotonic() > deadline:
@@ -203,7 +194,7 @@ class Topic:
                 )
             except BufferError as error:
                 raise LogUnavailable(
-                    f"{self.place}: too many messages wait for the brokers{self._because()}"
+                    f"{self.place}: too many messages wait for the brokers{self._brokers.because()}"
                 ) from error
         return sending
 
@@ -227,20 +218,20 @@ class Topic:
         """Return the error of messages that were not acknowledged in time."""
         self._is_in_trouble = True
         self.troubles += 1
-        return LogUnavailable(f"{self.place}: no acknowledgement in time{self._because()}")
+        return LogUnavailable(f"{self.place}: no acknowledgement in time{self._brokers.because()}")
 
     def failure_of(self, error: KafkaError) -> PenstockError:
         """Return the error of messages that the brokers did not take. A producer that cannot go on is exchanged."""
         if error.fatal():
             self._producer = None
         is_late = error.code() == error._MSG_TIMED_OUT  # noqa: SLF001 -- its public name
-        return self.late() if is_late else self._translated(error)
+        return self.late() if is_late else self._brokers.translated(error)
 
     def begin(self, offset: int) -> None:
         """Read from an offset on."""
         if self._consumer is None:
             self._consumer = Consumer(
-                self._properties(
+                self._brokers.properties(
                     {
                         "group.id": "penstock",
                         "enable.auto.commit": False,
@@ -265,7 +256,7 @@ class Topic:
         messages: list[Message] = []
         for each in taken:
             if (error := each.error()) is not None:
-                return messages, self._translated(error)
+                return messages, self._brokers.translated(error)
             offset, value = each.offset(), each.value()
             assert offset is not None, "it was read from the topic"
             messages.append(Message(offset, value if isinstance(value, bytes) else b""))
@@ -276,9 +267,9 @@ class Topic:
         assert self._consumer is not None, "reading has begun"
         (taken,) = self._consumer.consume(1, _FIRST_S) or (None,)
         if taken is None:
-            raise LogUnavailable(f"{self.place}: no message arrives{self._because()}")
+            raise LogUnavailable(f"{self.place}: no message arrives{self._brokers.because()}")
         if (error := taken.error()) is not None:
-            raise self._translated(error)
+            raise self._brokers.translated(error)
         offset, value = taken.offset(), taken.value()
         assert offset is not None, "it was read from the topic"
         return Message(offset, value if isinstance(value, bytes) else b"")
@@ -294,17 +285,17 @@ class Topic:
                 return Ends(self._end(OffsetSpec.earliest()), self._end(OffsetSpec.latest()))
             except KafkaException as error:
                 # The leader of the partition may change, and that of a new one is not known everywhere at once.
-                if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
-                    raise self._translated(error.args[0]) from error
+                if error.args[0].code() not in MOVING or time.monotonic() > deadline:
+                    raise self._brokers.translated(error.args[0]) from error
                 time.sleep(_LOOK_S / 4)
 
     def _end(self, spec: OffsetSpec) -> int:
-        admin, part = self._administrator(), TopicPartition(self.place.topic, _PARTITION)
+        admin, part = self._brokers.administrator(), TopicPartition(self.place.topic, _PARTITION)
         asked = admin.list_offsets({part: spec}, request_timeout=self._config.append_ms / 1000)
         offset: int = asked[part].result().offset
         if offset < 0:  # of a request that was not answered; it is no error for the library
             raise LogUnavailable(
-                f"{self.place}: no broker says where the topic ends{self._because()}"
+                f"{self.place}: no broker says where the topic ends{self._brokers.because()}"
             )
         return offset
 
@@ -312,19 +303,19 @@ class Topic:
         """Delete the messages below an offset."""
         part = TopicPartition(self.place.topic, _PARTITION, offset)
         try:
-            for deleted in self._administrator().delete_records([part]).values():
+            for deleted in self._brokers.administrator().delete_records([part]).values():
                 deleted.result()
         except KafkaException as error:
-            raise self._translated(error.args[0]) from error
+            raise self._brokers.translated(error.args[0]) from error
 
     def close(self) -> None:
         """End the connections; messages that were not acknowledged may still arrive."""
         if self._consumer is not None:
             self._consumer.close()
-        self._consumer = self._producer = self._admin = None
+        self._consumer = self._producer = None
+        self._brokers.close()
 
     def _sender(self) -> Producer:
-
         if self._producer is None:
             own = {
                 "acks": "all",
@@ -333,95 +324,9 @@ class Topic:
                 "message.max.bytes": self._message_bytes,
                 "linger.ms": 0,
             }
-            with self._checked():
-                self._producer = Producer(self._properties(own))
+            with self._brokers.checked():
+                self._producer = Producer(self._brokers.properties(own))
         return self._producer
-
-    def _administrator(self) -> AdminClient:
-
-        if self._admin is None:
-            with self._checked():
-                self._admin = AdminClient(self._properties({}))
-        return self._admin
-
-    def _reachable(self) -> AdminClient:
-        """Return the administrator's client once a broker answers; raises as soon as it is known why none does."""
-        admin = self._administrator()
-        self._reason, self._is_refused = "", False
-        deadline = time.monotonic() + START_S
-        while True:
-            try:
-                admin.list_topics(self.place.topic, timeout=_LOOK_S * 5)
-                return admin
-            except KafkaException as error:
-                admin.poll(0)
-                if time.monotonic() > deadline or _is_refusal(error.args[0]) or self._is_refused:
-                    raise self._translated(error.args[0]) from error
-
-    @contextmanager
-    def _checked(self) -> Iterator[None]:
-        """Name a property that librdkafka does not know or cannot use."""
-        try:
-            yield
-        except KafkaException as error:
-            raise ConfigError(f"the settings of the table kafka: {error.args[0].str()}") from error
-
-    def _properties(self, own: Mapping[str, object]) -> dict[str, Any]:
-        return {
-            "bootstrap.servers": self.place.servers,
-            "client.id": "penstock",
-            "allow.auto.create.topics": False,
-            "topic.metadata.refresh.interval.ms": 5_000,
-            "reconnect.backoff.max.ms": 1_000,
-            "socket.keepalive.enable": True,
-            "log_level": 0,  # else librdkafka writes to standard error; `_reason` has what it says
-            **self._config.read(),
-            **own,
-            "error_cb": self._note,
-        }
-
-    def _note(self, error: KafkaError) -> None:
-        """Keep the text of librdkafka about the brokers; that all of them are down says less."""
-        if error.code() != error._ALL_BROKERS_DOWN:  # noqa: SLF001 -- its public name
-            self._reason = error.str()
-            self._is_refused = _is_refusal(error)
-        elif not self._reason:
-            self._reason = f"{error.str()}: none can be reached, or kafka.security.protocol is not that of their port"
-
-    def _because(self) -> str:
-        return f"; {self._reason}" if self._reason else "; no broker answers"
-
-    def _translated(self, error: KafkaError) -> PenstockError:
-        """Return the error in the words of the log."""
-        code = error.code()
-        if code == KafkaError.INVALID_REPLICATION_FACTOR:
-            return ConfigError(
-                f"{self.place} cannot be created with kafka.replicas_min = {self._config.replicas_min} replicas: {error.str()} "
-                "For one machine, set kafka.replicas_min = 1 and kafka.insync_min = 1"
-            )
-        if self._is_refused or _is_refusal(error):
-            return ConfigError(
-                f"{self.place} refuses the connection: {self._reason or error.str()}; kafka.security.protocol and the "
-                "properties kafka.sasl.… and kafka.ssl.… must fit the brokers"
-            )
-        if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            return ConfigError(
-                f"{self.place}: {error.str()}; the user needs the rights to describe, read, write and delete records of the "
-                "topic, and to create it if it does not exist"
-            )
-        if code in (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            return LogUnavailable(
-                f"{self.place}: fewer replicas are in sync than min.insync.replicas"
-            )
-        return LogUnavailable(
-            f"{self.place}: {error.str()}{f'; {self._reason}' if self._reason else ''}"
-        )
-
-
-def _is_refusal(error: KafkaError) -> bool:
-    """Say whether an error lasts until an operator changes credentials or certificates."""
-    codes = (error._AUTHENTICATION, error._SSL, error.SASL_AUTHENTICATION_FAILED)  # noqa: SLF001
-    return error.code() in codes
 
 
 def _complaints_of_copies(

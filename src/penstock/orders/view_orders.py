@@ -54,6 +54,7 @@ class TablesOfView(msgspec.Struct, frozen=True):
         schema: The schema of PostgreSQL that the application named; empty: that with the name of the view.
         folder: The folder of the view.
         journal: The identity of the journal that has filled the tables.
+        properties: Properties of librdkafka, for topics of Kafka.
     """
 
     name: str
@@ -62,6 +63,7 @@ class TablesOfView(msgspec.Struct, frozen=True):
     address: str
     folder: str
     journal: str
+    properties: dict[str, str] = {}
 
 
 class ViewsState(msgspec.Struct, frozen=True):
@@ -188,9 +190,15 @@ class ViewOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         settings, folder = place.settings, folder_of(place.settings.data, self.view)
         journal = identity_of(journal_root(settings.data))
         try:
-            address = settings.target_settings(self.view).address()
+            target = settings.target_settings(self.view)
             tables = TablesOfView(
-                self.view, report.target, report.schema, address, str(folder.absolute()), journal
+                self.view,
+                report.target,
+                report.schema,
+                target.address(),
+                str(folder.absolute()),
+                journal,
+                dict(target.properties),
             )
             return ask_child(_REMOVAL, tables, str, _REMOVAL_S)
         except (RequestError, ConfigError) as error:

@@ -20,7 +20,16 @@ from penstock.errors import ConfigError
 from penstock.files.key_service import PLAIN, is_service
 from penstock.files.roots import host_folder, store_of
 from penstock.files.shared_root import SCHEME, place_of
-from penstock.log.kafka_config import EMBEDDED, FILE_SUFFIX, KafkaConfig, is_secret, topic_of
+from penstock.log.kafka_config import (
+    EMBEDDED,
+    FILE_SUFFIX,
+    KAFKA_TABLE,
+    OWN_OF_VIEWS,
+    KafkaConfig,
+    is_secret,
+    refuse_own,
+    topic_of,
+)
 from penstock.process import logs
 
 FILE_NAME: Final = "penstock.toml"
@@ -147,10 +156,13 @@ class TargetSettings:
     Attributes:
         url: The address of the target, with its password. It is never printed.
         url_file: A file that contains the address.
+        properties: Properties of librdkafka by their names, for a target in Kafka. They may be secrets, so they are never
+            printed.
     """
 
     url: str = field(default="", repr=False)
     url_file: Path = Path()
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def address(self) -> str:
         """Return the address; empty if there is none.
@@ -510,7 +522,7 @@ def load_config(
             if given.name.startswith(_OF_VIEWS):
                 _add_target(views, given)
             elif given.name.startswith(_OF_KAFKA) and given.name not in _KINDS:
-                _add_property(properties, given)
+                _add_property(properties, given, given.name)
             else:
                 chosen[given.name] = _checked(given)
         except ConfigError as error:
@@ -577,7 +589,10 @@ def parse_assignment(text: str) -> Setting:
             f"--set {name.strip()}: every user of the machine can read a command line, and the address of a target may "
             "contain a password; write it into a file, or give it in the environment"
         )
-    if name.strip().startswith(_OF_KAFKA) and is_secret(name.strip()):
+    of_kafka = name.strip().startswith(_OF_KAFKA) or (
+        name.strip().startswith(_OF_VIEWS) and f".{_OF_KAFKA}" in name
+    )
+    if of_kafka and is_secret(name.strip()):
         raise ConfigError(
             f"--set {name.strip()}: every user of the machine can read a command line; give {name.strip()}_file, the name of a "
             "file, or set it in the environment"
@@ -615,11 +630,18 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
             name = variable.removeprefix(PREFIX).lower()
             head, _, rest = name.partition("_")
             if name.startswith(_VIEWS + "_"):
-                view, url, end = rest.rpartition("_url")
-                of_view = f"{_OF_VIEWS}{view}.url{end}" if url else f"{_OF_VIEWS}{rest}"
-                yield Setting(of_view, text, f"${variable}")
+                yield Setting(f"{_OF_VIEWS}{_of_view(rest)}", text, f"${variable}")
                 continue
             yield Setting(f"{head}.{rest}" if head in _TABLES else name, text, f"${variable}")
+
+
+def _of_view(rest: str) -> str:
+    """Return the name of a setting of a view behind `views.`; `rest` is that of its variable, in small letters."""
+    view, url, end = rest.rpartition("_url")
+    if url and not rest.removesuffix(FILE_SUFFIX).endswith(_URL_OF_TOKENS):
+        return f"{view}.url{end}"
+    view, kafka, name = rest.rpartition(f"_{_KAFKA}_")
+    return f"{view}.{_OF_KAFKA}{name}" if kafka else rest
 
 
 def _checked(setting: Setting) -> object:
@@ -642,26 +664,39 @@ def _checked(setting: Setting) -> object:
 
 def _add_target(views: dict[str, TargetSettings], setting: Setting) -> None:
     """Add a setting of the target of a view. The value may be a secret, so that no message contains it."""
-    view, _, name = setting.name.removeprefix(_OF_VIEWS).rpartition(".")
-    kinds = {each.name: each.type for each in dataclasses.fields(TargetSettings)}
-    if name not in kinds or not view:
-        raise ConfigError(f"setting {setting.name!r} does not exist; a view has url and url_file")
-    if not isinstance(setting.value, str) or not setting.value:
+    view, _, name = setting.name.removeprefix(_OF_VIEWS).partition(".")
+    is_property = name.startswith(_OF_KAFKA) and name != _OF_KAFKA
+    if not (is_property or name in _ADDRESSES) or not view:
+        raise ConfigError(
+            f"setting {setting.name!r} does not exist; a view has url and url_file, and kafka.… for a target in Kafka"
+        )
+    if not is_property and (not isinstance(setting.value, str) or not setting.value):
         raise ConfigError(f"{setting.name}: must be text")
     is_variable = setting.where.startswith("$")
     near = [each for each in views if is_variable and _spelling(each) == _spelling(view)]
     known = near[0] if near else view
+    given = views.get(known, TargetSettings())
+    if is_property:
+        properties = dict(given.properties)
+        _add_property(properties, setting, name)
+        table = f"{_OF_VIEWS}{view}.{_KAFKA}"
+        refuse_own(table, properties, OWN_OF_VIEWS)
+        views[known] = dataclasses.replace(given, properties=properties)
     # The later source decides, also if it gives the address in the other way.
-    if name == "url":
-        views[known] = TargetSettings(setting.value)
+    elif name == "url":
+        views[known] = dataclasses.replace(given, url=str(setting.value), url_file=Path())
     else:
-        path = setting.base / Path(setting.value).expanduser()
-        views[known] = TargetSettings(url_file=path)
+        path = setting.base / Path(str(setting.value)).expanduser()
+        views[known] = dataclasses.replace(given, url="", url_file=path)
 
 
-def _add_property(properties: dict[str, str], setting: Setting) -> None:
-    """Add a property of librdkafka. The value may be a secret, so that no message contains it."""
-    name = setting.name.removeprefix(_OF_KAFKA)
+def _add_property(properties: dict[str, str], setting: Setting, name: str) -> None:
+    """Add a property of librdkafka. The value may be a secret, so that no message contains it.
+
+    Args:
+        name: The name of the setting from `kafka.` on.
+    """
+    name = name.removeprefix(_OF_KAFKA)
     if setting.where.startswith("$"):  # a variable of the environment has no dots
         is_file = name.endswith(FILE_SUFFIX)
         name = name.removesuffix(FILE_SUFFIX).replace("_", ".") + (FILE_SUFFIX if is_file else "")
@@ -686,8 +721,11 @@ _OF_STORES: Final = SCHEME.removesuffix("/")
 """How the name of a place in a store begins, also after a path has lost a slash of it."""
 _NO_SETTINGS: Final = frozenset({_VIEWS, "store"})
 """Fields of `Config` that are no settings: a table with names of users, and a part of `data`."""
-_KAFKA: Final = "kafka"
+_ADDRESSES: Final = ("url", "url_file")
+_KAFKA: Final = KAFKA_TABLE
 _OF_KAFKA: Final = f"{_KAFKA}."
+_URL_OF_TOKENS: Final = "_kafka_sasl_oauthbearer_token_endpoint_url"
+"""The one property whose variable ends as that of an address does."""
 _PROPERTIES: Final = "properties"
 
 _NEAR: Final = 0.8

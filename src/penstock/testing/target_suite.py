@@ -109,7 +109,7 @@ _OWNERS: Final[dict[Kind, list[Owner]]] = {
 }
 """Few, so that changes meet."""
 
-_ENOUGH: Final = settings(
+ENOUGH: Final = settings(
     max_examples=30,
     deadline=None,
     suppress_health_check=[
@@ -153,9 +153,13 @@ class TargetSuite:
         raise NotImplementedError
 
     @given(st.data())
-    @_ENOUGH
+    @ENOUGH
     def test_random_steps_equal_the_model(self, tmp_path: Path, data: st.DataObject) -> None:
         """After random loads, changes, reopenings and lost races the rows are those of dictionaries."""
+        self.random_steps(tmp_path, data)
+
+    def random_steps(self, tmp_path: Path, data: st.DataObject) -> None:
+        """Do random steps, and compare; the test of a slow target may call it with fewer examples than `ENOUGH`."""
         place = _new_place(tmp_path)
         target = self.opened(place)
         model: Model = {}

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -57,7 +58,7 @@ from penstock.process.view_files import (
 from penstock.retention.leases import lease
 from penstock.snapshots.snapshot import Snapshots
 from penstock.views.alignment import Stops
-from penstock.views.feed import Feed, changes_in
+from penstock.views.feed import Feed, changes_in, commit_time_us
 from penstock.views.pace import ANSWERS, Pace
 from penstock.views.tables import FAILED_SHAPE, ViewTables, gap_row, merged
 from penstock.views.target import (
@@ -644,9 +645,6 @@ def serve_applier(app: App, name: str, config: Config, *, supervised: bool = Fal
     folder = folder_of(config.data, name)
     folder.mkdir(parents=True, exist_ok=True)
 
-    def opener(plan: ViewPlan) -> Target:
-        return open_target(plan, config.target_settings(name).address(), folder)
-
     os.nice(_NICE)
     gc.freeze()
     gc.set_threshold(_GARBAGE)
@@ -657,6 +655,12 @@ def serve_applier(app: App, name: str, config: Config, *, supervised: bool = Fal
         presence.present(config.data, ROLE, config.app, view=name),
     ):
         code = CodeInForce(config.data, config.app)
+
+        def opener(plan: ViewPlan) -> Target:
+            given = config.target_settings(name)
+            time_of = partial(commit_time_us, journal)
+            return open_target(plan, given.address(), folder, given.properties, time_of)
+
         applier = Applier(app, config.data, name, journal, opener, code, config.view)
         _log.info("applier.follows", extra={"view": name, "target": app.views[name].target.kind})
         applier.run(stop.wanted)

@@ -97,6 +97,11 @@ class Feed:
         raise Corrupt(f"the journal lacks epoch {epoch}")
 
 
+def commit_time_us(journal: Journal, epoch: Epoch) -> int | None:
+    """Return when an epoch was committed, in microseconds since 1970; None if the journal does not hold it."""
+    return next((each.time_us for each in journal.commits(Epoch(epoch - 1), epoch)), None)
+
+
 def checksum_of(commit: Commit) -> str:
     """Return the checksum of what a commit says, without the places of its files."""
     positions = sorted(commit.positions.items())

@@ -27,7 +27,8 @@ def removed(view: TablesOfView) -> str:
         RequestError: The tables are not of this data directory, or cannot be removed now.
     """
     plan = ViewPlan(view.name, TargetChoice(view.kind, schema=view.schema), (), "")
-    with closing(open_target(plan, view.address, Path(view.folder))) as target:
+    target = open_target(plan, view.address, Path(view.folder), view.properties)
+    with closing(target):
         try:
             position = target.position().position
             if position is None:

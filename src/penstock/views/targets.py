@@ -1,9 +1,11 @@
 """`open_target`: the store of a view, by the kind that the application names and the URL of the settings."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from penstock.base.ids import Epoch
 from penstock.errors import ConfigError
 from penstock.model.views.view import ViewPlan
 from penstock.views.sqlite_target import SqliteTarget
@@ -15,12 +17,20 @@ FILE: Final = "view.sqlite"
 _SCHEME: Final = "sqlite://"
 
 
-def open_target(plan: ViewPlan, url: str, folder: Path) -> Target:
+def open_target(
+    plan: ViewPlan,
+    url: str,
+    folder: Path,
+    properties: Mapping[str, str] | None = None,
+    time_of: Callable[[Epoch], int | None] = lambda _: None,
+) -> Target:
     """Return the target of a view; it connects at its first use.
 
     Args:
         url: The setting `views.NAME.url`; empty for a target in the folder.
         folder: A directory for this view in the data directory.
+        properties: The settings `views.NAME.kafka.…`.
+        time_of: Returns when an epoch was committed, in microseconds since 1970, for a target that tells its readers.
 
     Raises:
         ConfigError: The URL does not fit the kind, or a library is missing.
@@ -43,6 +53,8 @@ def open_target(plan: ViewPlan, url: str, folder: Path) -> Target:
             return PostgresTarget(url, plan.target.schema or plan.name, plan.name)
         case "search":
             return _search_target(plan, url, folder)
+        case "kafka":
+            return _kafka_target(plan, url, folder, properties or {}, time_of)
         case unknown:
             raise ConfigError(f"view {plan.name}: there is no target of the kind {unknown}")
 
@@ -57,6 +69,26 @@ def _search_target(plan: ViewPlan, url: str, folder: Path) -> Target:
             f"view {plan.name} is a search index: pip install 'penstock[search]'"
         ) from error
     return SearchTarget(folder, plan.target)
+
+
+def _kafka_target(
+    plan: ViewPlan,
+    url: str,
+    folder: Path,
+    properties: Mapping[str, str],
+    time_of: Callable[[Epoch], int | None],
+) -> Target:
+    if not url:
+        raise ConfigError(
+            f"view {plan.name} needs the address of brokers: set views.{plan.name}.url"
+        )
+    try:
+        from penstock.views.kafka_target import KafkaTarget  # noqa: PLC0415 -- an extra, which only some need
+    except ImportError as error:
+        raise ConfigError(
+            f"view {plan.name} needs a library: pip install 'penstock[cluster]'"
+        ) from error
+    return KafkaTarget(url, folder, plan.name, properties, time_of)
 
 
 def _sqlite_path(plan: ViewPlan, url: str, folder: Path) -> Path:

@@ -225,6 +225,33 @@ def test_environment_names_a_target(directory: Path) -> None:
     assert config.views_without(["My-View", "new-one"]) == []
 
 
+def test_target_in_kafka_has_properties(directory: Path) -> None:
+    """A file and variables give properties of librdkafka beside the address; those that Penstock decides are refused."""
+    (directory / "penstock.toml").write_text(
+        '[views.changes]\nurl = "kafka://h:1/p"\n[views.changes.kafka]\n'
+        '"sasl.username" = "me"\n"sasl.password_file" = "secret"\n"enable.ssl.certificate.verification" = true\n'
+    )
+    variables = {
+        "PENSTOCK_VIEWS_CHANGES_KAFKA_SASL_USERNAME": "you",
+        "PENSTOCK_VIEWS_CHANGES_KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": "https://t",
+        "PENSTOCK_VIEWS_CHANGES_URL": "kafka://h:2/p",
+    }
+    given = load_config(data=Path("d"), environment=variables).target_settings("changes")
+    assert given.address() == "kafka://h:2/p"
+    assert given.properties == {
+        "sasl.username": "you",
+        "sasl.password_file": "secret",
+        "enable.ssl.certificate.verification": "true",
+        "sasl.oauthbearer.token.endpoint.url": "https://t",
+    }
+    with pytest.raises(ConfigError, match="command line"):
+        parse_assignment("views.changes.kafka.sasl.password=hunter2")
+    refused = {"PENSTOCK_VIEWS_CHANGES_KAFKA_TRANSACTIONAL_ID": "hunter2"}
+    with pytest.raises(ConfigError, match=r"kafka\.transactional\.id: Penstock sets it") as caught:
+        load_config(data=Path("d"), environment=refused)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_address_of_a_target_is_in_no_message(directory: Path) -> None:
     """It may contain a password: neither the text of the settings nor an error shows it."""
     config = load_config(data=Path("d"), environment={"PENSTOCK_VIEWS_A_URL": SECRET})

@@ -200,6 +200,10 @@ class PointReader:
         plan = app.views.get(name)
         if plan is None:
             raise RequestError(unknown("view", name, app.views))
+        if plan.target.kind == "kafka":
+            raise RequestError(
+                f"view {name} is a change log in Kafka, which answers no questions; its readers consume the topics"
+            )
         url = self._config.target_settings(name).address()
         known = self._targets.get(name)
         if known is None or known[:2] != (plan.target, url):

@@ -18,7 +18,7 @@ class TargetChoice:
     """The kind of a view's target.
 
     Attributes:
-        kind: `sqlite`, `postgres` or `search`.
+        kind: `sqlite`, `postgres`, `search` or `kafka`.
         personal: Whether tables of personal classes may be shown there, where they are not encrypted.
         schema: The schema of PostgreSQL; empty: that with the name of the view.
         text: The columns of a search index whose words are found; empty: all columns of text.
@@ -64,6 +64,15 @@ def postgres(*, schema: str = "", personal: bool = False) -> TargetChoice:
         personal: Whether tables of personal classes may be shown there, where they are not encrypted.
     """
     return TargetChoice("postgres", personal, schema)
+
+
+def kafka(*, personal: bool = False) -> TargetChoice:
+    """Show the changes of tables in topics of Kafka, in the envelope of Debezium; `views.NAME.url` has the address.
+
+    Args:
+        personal: Whether tables of personal classes may be shown there, where they are not encrypted.
+    """
+    return TargetChoice("kafka", personal)
 
 
 def search(

@@ -1,4 +1,4 @@
-"""Views: tables of an application that a database or a search index shows, fed from the journal.
+"""Views: tables of an application that a database, a search index or Kafka shows, fed from the journal.
 
 `view` names a target and tables. A table is an entity class, a stream, a row function, which makes rows of one entity, or a
 query (`sql_table`). `App` checks the tables, so that what it accepts can be shown.
@@ -49,13 +49,13 @@ def view(
     /,
     *tables: type | Stream[Any] | RowFunction[Any, Any] | SqlTable,
 ) -> View:
-    """Show tables in a database or a search index, fed from the journal.
+    """Show tables in a database, a search index or topics of Kafka, fed from the journal.
 
     The view always shows the state at exactly one epoch. It is a member of the `App`.
 
     Args:
         name: Letters, digits, `-` and `_`. The settings of the target have this name: `views.NAME.url`.
-        target: `sqlite()`, `postgres()` or `search()`.
+        target: `sqlite()`, `postgres()`, `search()` or `kafka()`.
         tables: Entity classes, streams, functions marked with `rows`, and queries (`sql`).
     """
     return View(name, target, tables, caller_place())
@@ -170,7 +170,9 @@ class _Planning:
         tables: list[ShownTable] = []
         target: object = view.target
         if not isinstance(target, TargetChoice):
-            self._complain(view, f"its target is {target!r}; name sqlite(), postgres() or search()")
+            self._complain(
+                view, f"its target is {target!r}; name sqlite(), postgres(), search() or kafka()"
+            )
             return ViewPlan(view.name, TargetChoice("sqlite"), (), view.where)
         if not view.tables:
             self._complain(

@@ -1,0 +1,65 @@
+"""Follow the jars of the pantry, and keep the grams of each content: a reader of the change log, without Penstock.
+
+    python follow.py SERVERS TOPIC FILE
+
+The sums and the offsets are in one file, which is replaced as a whole. So a change counts once, also if this program is
+killed. It ends at the end of the topic; the next run goes on from there.
+"""
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+
+def follow(servers: str, topic: str, file: Path) -> dict[str, int]:
+    """Bring the sums up to the end of the topic, and return them."""
+    sums: dict[str, int] = {}
+    offsets: dict[str, int] = {}
+    if file.exists():
+        sums, offsets = json.loads(file.read_text())
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": "pantry-sums",
+        "enable.auto.commit": False,  # the offsets are beside the sums
+        "auto.offset.reset": "earliest",  # messages before an erasure are deleted; a fill follows them
+        "isolation.level": "read_committed",  # else it would see changes that never were
+        "enable.partition.eof": True,
+    }
+    with closing(Consumer(settings)) as consumer:
+        partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+        consumer.assign(
+            [TopicPartition(topic, each, offsets.get(str(each), 0)) for each in partitions]
+        )
+        left = len(partitions)
+        while left:
+            for message in consumer.consume(100, 0.5):
+                error = message.error()
+                if error is None:
+                    count(message.value(), sums)
+                    offsets[str(message.partition())] = (message.offset() or 0) + 1
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its public name
+                    left -= 1
+                else:
+                    raise KafkaException(error)
+    written = file.with_suffix(".new")
+    written.write_text(json.dumps([sums, offsets]))
+    written.replace(file)
+    return sums
+
+
+def count(value: Any, sums: dict[str, int]) -> None:
+    """Add what a change says; a tombstone says nothing, because the removal before it had the jar."""
+    change = {} if value is None else json.loads(value)
+    for side, sign in (("before", -1), ("after", 1)):
+        jar = change.get(side)
+        if jar and "content" in jar:
+            sums[jar["content"]] = sums.get(jar["content"], 0) + sign * jar["grams"]
+
+
+if __name__ == "__main__":
+    found = follow(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    sys.stdout.write(f"{json.dumps(found, sort_keys=True)}\n")

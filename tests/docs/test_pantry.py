@@ -1,0 +1,71 @@
+"""The README of the pantry is true: its commands run one after the other, against Kafka, and real processes but for Spark."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.checkout import TOP
+from tests.deployments import kept_imports
+from tests.docs.conftest import Run
+from tests.kafka_server import Broker
+from tests.views.processes import deployed
+from tests.waiting import wait_for
+
+__all__ = ["kept_imports"]
+
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kept_imports")]
+
+TEXT = (TOP / "examples" / "pantry" / "README.md").read_text()
+
+
+def test_commands_of_the_readme_run(
+    penstock: Run, kafka_server: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sums follow the jars, also over a removal and an order to rebuild; the orders of every view reach this one."""
+    begin, fill, follow = re.findall(r"^```console\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    new, setting, run = begin.splitlines()
+    assert run == "penstock run pantry"
+    assert penstock(*shlex.split(new)[1:])[0] == 0
+    (url,) = re.findall(r"^export PENSTOCK_VIEWS_CHANGES_URL='(.*)'$", setting)
+    address = url.replace("localhost:9092", kafka_server.servers)
+    monkeypatch.setenv("PENSTOCK_VIEWS_CHANGES_URL", address)
+    spec, data = str(Path("pantry").absolute()), Path(".penstock/pantry").absolute()
+
+    def told(line: str = follow) -> Any:
+        command = line.replace("localhost:9092", kafka_server.servers).split()
+        assert command[0] == "python"
+        done = subprocess.run(
+            [sys.executable, *command[1:]], capture_output=True, text=True, check=False
+        )
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def call(*words: str) -> str:
+        code, output, errors = penstock(*words)
+        assert code == 0, errors
+        return output
+
+    with ExitStack() as stack:
+        gateway = stack.enter_context(deployed(spec, data, changes=address))
+        monkeypatch.setenv("PENSTOCK_GATEWAY_PORT", str(urlsplit(gateway).port))
+        for line in fill.splitlines():
+            call(*shlex.split(line)[1:])
+        wait_for(lambda: told() == {"rice": 600}, "the sums of the page")
+        for order in ("pause", "resume"):
+            call("view", order, "pantry", "changes")
+        call("call", "pantry", "Jar", "j2", "delete")
+        wait_for(lambda: told() == {"rice": 400}, "the removal")
+        call("view", "rebuild", "pantry", "changes")
+        again = follow.replace("sums.json", "again.json")
+        wait_for(lambda: told(again) == {"rice": 400}, "the sums of a reader that begins again")
+        listed = json.loads(call("view", "list", "pantry", "--json"))
+        assert [(each["name"], each["target"]) for each in listed["views"]] == [
+            ("changes", "kafka")
+        ]
