@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock import App, Entity, key, postgres, search, sqlite, stream, view
+from penstock import App, Entity, kafka, key, postgres, search, sqlite, stream, view
 
 
 class Person(Entity, personal=True):
@@ -25,5 +25,6 @@ counts = stream("counts", int)
 files = view("files", sqlite(personal=True), Person, notes)
 index = view("index", search(personal=True), Person, notes)
 base = view("base", postgres(personal=True), Person, notes)
+log = view("log", kafka(personal=True), Person, notes)
 public = view("public", sqlite(), counts)
-app = App("people", Person, notes, counts, files, index, base, public)
+app = App("people", Person, notes, counts, files, index, base, log, public)

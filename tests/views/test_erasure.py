@@ -1,5 +1,6 @@
 """Erasures reach the views that show personal data: no row and no byte of a person is left when a view has passed one."""
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -33,7 +34,9 @@ from penstock.process.view_files import (
 )
 from penstock.process.view_standing import ViewStanding, view_standings
 from tests.differential.persons import Persons
+from tests.kafka_server import Broker
 from tests.views.appliers import appliers
+from tests.views.change_log import told_in
 from tests.views.persons_app import Note, Person, app
 from tests.waiting import wait_for
 
@@ -262,6 +265,24 @@ def test_rows_in_postgresql_are_purged(persons: Persons, postgres: Cluster) -> N
         assert SECRET + b" ada" not in bytes(data)
         assert SECRET + b" bob" in bytes(data)
         user.execute("DROP SCHEMA base CASCADE")
+
+
+@pytest.mark.long
+def test_messages_in_kafka_are_deleted(persons: Persons, kafka_server: Broker) -> None:
+    """No message and no file of the view has a byte of the person; the tombstone has the key."""
+    declare(persons, "log", archive="b")
+    prefix = persons.folder.parent.name
+    url = f"kafka://{kafka_server.servers}/{prefix}"
+    with appliers(app, persons.folder, "log", urls={"log": url}):
+        await_epoch(persons, "log")
+        (made,) = erase(persons, "ada")
+        assert [(each.target, each.state) for each in made.views] == [("kafka", "passed")]
+        for table in ("Person", "notes"):
+            told = told_in(kafka_server.servers, f"{prefix}.{table}")
+            text = json.dumps([each.value for each in told])
+            assert SECRET.decode() in text
+            assert "ada" not in text.replace('"before": {"_key": "ada"}', "")
+    assert bytes_about(folder_of(persons.folder, "log"), "ada") == []
 
 
 def test_copy_of_a_time_before_an_erasure(persons: Persons, tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ from tests.views.change_log import Told, folded, rows_of, told_in
 from tests.views.orders_app import in_kafka
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.long
+
 VIEW = "reporting"
 PASSWORD = "hunter2-and-more"
 KEY = ColumnShape("_key", Kind.TEXT)
@@ -218,17 +220,17 @@ def test_unchanged_rows_are_not_sent(log: Log) -> None:
 
 def test_a_row_that_is_too_large_lacks_its_longest_values(log: Log) -> None:
     """The row is there, with the reason; an update whose rows do not both fit has no `before`."""
-    log.broker.make(f"{log.prefix}.Item", config=_COMPACT | {"max_message_bytes": "12000"})
-    log.load(items(a="x" * 6_000))
-    log.apply(["a"], items(a="y" * 6_000))
-    log.apply(["a"], items(a="z" * 12_000))
+    log.broker.make(f"{log.prefix}.Item", config=_COMPACT | {"max_message_bytes": "300000"})
+    log.load(items(a="x" * 150_000))
+    log.apply(["a"], items(a="y" * 150_000))
+    log.apply(["a"], items(a="z" * 300_000))
     first, second, third = (each.value for each in log.told())
-    assert len(first["after"]["name"]) == len(second["after"]["name"]) == 6_000
+    assert len(first["after"]["name"]) == len(second["after"]["name"]) == 150_000
     assert (second["op"], second["before"]) == ("u", None)
     assert third["after"]["name"] is None
-    assert "it takes 12002 bytes" in json.loads(third["after"]["_unshown"])["name"]
+    assert "it takes 300002 bytes" in json.loads(third["after"]["_unshown"])["name"]
     with pytest.raises(TargetProblem, match=r"a key of the table Item(.|\n)*max\.message\.bytes"):
-        log.apply(["k" * 12_000], items(**{"k" * 12_000: "tea"}))
+        log.apply(["k" * 300_000], items(**{"k" * 300_000: "tea"}))
     log.apply(["a"], items(a="tea"))
     assert log.names() == {"a": "tea"}
 
@@ -238,9 +240,12 @@ _COMPACT = {"cleanup_policy": "compact,delete", "retention_ms": "-1"}
 
 def test_topics_that_lose_rows_are_refused(log: Log) -> None:
     """The reason has the setting, and the remedy the command that changes it."""
-    log.broker.make(f"{log.prefix}.Item", config={"retention_ms": "1000"})
+    log.broker.make(
+        f"{log.prefix}.Item", config={"retention_ms": "1000", "max_message_bytes": "1000"}
+    )
     with pytest.raises(
-        Refused, match=r"cleanup\.policy = delete(.|\n)*retention\.ms = 1000"
+        Refused,
+        match=r"must be at least 250000(.|\n)*cleanup\.policy = delete(.|\n)*retention\.ms = 1000",
     ) as told:
         log.load(items(a="tea"))
     assert "kafka-configs.sh --alter" in told.value.remedy
@@ -382,7 +387,6 @@ def own_server(
 
 
 @pytest.mark.faults
-@pytest.mark.long
 def test_credentials(own_server: KafkaServer, tmp_path: Path) -> None:
     """Properties reach the brokers, a secret from its file; a wrong one is refused, and is in no message."""
     url = f"kafka://{own_server.guarded}/guarded"
@@ -407,7 +411,6 @@ def test_credentials(own_server: KafkaServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.long
 def test_brokers_that_are_away_delay_only_the_view(
     own_server: KafkaServer, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -68,6 +68,10 @@ _NAME_MAX: Final = 249
 _TAIL: Final = 16
 _LOOK_S: Final = 0.05
 _BATCH: Final = 1_000
+_BATCH_BYTES: Final = 200_000
+_MESSAGE_BYTES_MIN: Final = 250_000
+"""The smallest limit of a topic: a batch of messages must fit."""
+
 _BUFFER_KB: Final = 65_536
 _STEP: Final = 1_000
 _UNLIMITED: Final = "-1"
@@ -187,13 +191,12 @@ class KafkaTarget:
         self._record: Record | None = None
         self._shown: Position | None = None  # by the last transaction of this writer
         self._has_made_position = False
+        self._timeout_ms = 0  # of the producer's transactions
 
     def position(self) -> Standing:
         """Return the position, and the number of failed rows."""
-        record = (
-            self._record
-        )  # of the last transaction of this writer, unless there is another writer by now
-        if record is None:
+        # That of the last transaction of this writer; a later writer is noticed at the next one.
+        if (record := self._record) is None:
             with self._translated():
                 record = self._read_record()
         return Standing(None) if record is None else Standing(record.position, record.failed)
@@ -208,7 +211,6 @@ class KafkaTarget:
         """Send all rows again, and remove those that are gone; a reader gets all of it at once."""
         named = _topics_of(self._place.prefix, shapes)
         with self._translated():
-            self._drop_producer()  # a fill has more time than the transactions of changes
             former = self._require(before, _FILL_MS)
             topics, adopted = self._ensured(named, {} if former is None else former.topics)
         messages = {shape.name: self._messages(shape, topics[shape.name]) for shape in shapes}
@@ -405,12 +407,14 @@ class KafkaTarget:
         Raises:
             Overtaken: They have another one.
         """
+        if self._timeout_ms != timeout_ms:
+            self._drop_producer()  # a fill has more time than the transactions of changes
         if self._producer is None:
             is_own = before is not None and before == self._shown
             if not is_own and _position_of(self._read_record()) != before:
                 raise Overtaken  # without a fence, which would disturb the other writer
             self._has_made_position = self._ensure_position()
-            self._producer = self._fenced(timeout_ms)
+            self._producer, self._timeout_ms = self._fenced(timeout_ms), timeout_ms
             self._record = self._read_record()
         if _position_of(self._record) != before:
             raise Overtaken
@@ -426,7 +430,7 @@ class KafkaTarget:
             "message.timeout.ms": min(timeout_ms, int(_ANSWER_S * 1_000)),
             "queue.buffering.max.kbytes": _BUFFER_KB,
             "message.max.bytes": 1_000_000_000,  # the limits of the topics hold
-            "batch.size": 262_144,  # of records, in a topic whose limit is smaller, a batch has one
+            "batch.size": _BATCH_BYTES,
         }
         with self._brokers.checked():
             producer = Producer(
@@ -611,7 +615,7 @@ class KafkaTarget:
         """Check the settings of topics, and learn how long their messages may be.
 
         Raises:
-            Refused: A topic would lose rows.
+            Refused: A topic would lose rows, or refuse them.
         """
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         admin = self._brokers.administrator()
@@ -622,6 +626,9 @@ class KafkaTarget:
             self._limits[resource.name] = int(values["max.message.bytes"])
             policy = values["cleanup.policy"].split(",")
             wrong = []
+            if self._limits[resource.name] < _MESSAGE_BYTES_MIN:
+                limit = f"max.message.bytes = {values['max.message.bytes']}"
+                wrong.append(f"{limit}: must be at least {_MESSAGE_BYTES_MIN}")
             if "compact" not in policy:
                 wrong.append(f"cleanup.policy = {values['cleanup.policy']}: must be compact,delete")
             if "delete" in policy:
@@ -632,7 +639,7 @@ class KafkaTarget:
                 ]
             if wrong:
                 raise Refused(
-                    f"the topic {resource.name} would lose rows: {'; '.join(wrong)}",
+                    f"the topic {resource.name} cannot hold all rows: {'; '.join(wrong)}",
                     f"kafka-configs.sh --alter --entity-type topics --entity-name {resource.name} --add-config NAME=VALUE",
                 )
 
