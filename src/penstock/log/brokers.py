@@ -36,6 +36,12 @@ _SILENT.propagate = False
 class Brokers:
     """Connections to brokers; safe for threads.
 
+    Args:
+        what: The place in Kafka, as messages name it.
+        servers: `HOST:PORT[,HOST:PORT…]`.
+        table: The table of the settings that has the properties, such as `kafka`.
+        properties: Reads the properties of librdkafka that an operator has set.
+
     Raises, from every method:
         ConfigError: A property or the credentials are wrong.
         LogUnavailable: No broker answers.
@@ -44,14 +50,6 @@ class Brokers:
     def __init__(
         self, what: object, servers: str, table: str, properties: Callable[[], Mapping[str, str]]
     ) -> None:
-        """Connect to nothing yet.
-
-        Args:
-            what: The place in Kafka, as messages name it.
-            servers: `HOST:PORT[,HOST:PORT…]`.
-            table: The table of the settings that has the properties, such as `kafka`.
-            properties: Reads the properties of librdkafka that an operator has set.
-        """
         self._what = what
         self._servers = servers
         self._table = table

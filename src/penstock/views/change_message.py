@@ -123,14 +123,13 @@ class Source(NamedTuple):
 
 
 class TableMessages:
-    """Turns the rows of one table into keys and values for its topic."""
+    """Turns the rows of one table into keys and values for its topic.
+
+    Args:
+        bytes_max: The most bytes of a message; a longer row has NULL for its longest values, with the reason.
+    """
 
     def __init__(self, shape: TableShape, bytes_max: int) -> None:
-        """Choose the form of each column.
-
-        Args:
-            bytes_max: The most bytes of a message; a longer row has NULL for its longest values, with the reason.
-        """
         self._shape = shape
         self._cells = Cells(shape, _HOLDS)
         self._key, self._names = shape.key, shape.names
@@ -172,18 +171,17 @@ class TableMessages:
 
 
 class Frame:
-    """What the messages of one transaction have in common: all of the envelope but the rows."""
+    """The common part of the messages of one transaction: all of the envelope but the rows.
+
+    Args:
+        source_us: When the epoch was committed, in microseconds since 1970; None if it is not known.
+        now_us: The present time.
+        is_fill: Whether all rows are sent, and not the changed ones.
+    """
 
     def __init__(
         self, source: Source, epoch: int, source_us: int | None, now_us: int, *, is_fill: bool
     ) -> None:
-        """Remember the facts.
-
-        Args:
-            source_us: When the epoch was committed, in microseconds since 1970; None if it is not known.
-            now_us: The present time.
-            is_fill: Whether all rows are sent, and not the changed ones.
-        """
         self._is_fill = is_fill
         self._source = {
             "version": _VERSION,

@@ -149,7 +149,17 @@ class _Place(NamedTuple):
 
 
 class KafkaTarget:
-    """The change logs of one view; a `Target`."""
+    """The change logs of one view; a `Target`.
+
+    Args:
+        url: `kafka://HOST:PORT[,HOST:PORT…]/PREFIX`, with `?partitions=N&replicas=N` for topics that are created.
+        folder: A folder for the copy of the rows.
+        properties: Properties of librdkafka.
+        time_of: Returns when an epoch was committed, in microseconds since 1970; None if it is not known.
+
+    Raises:
+        ConfigError: The URL cannot be read.
+    """
 
     def __init__(
         self,
@@ -159,17 +169,6 @@ class KafkaTarget:
         properties: Mapping[str, str],
         time_of: Callable[[Epoch], int | None] = lambda _: None,
     ) -> None:
-        """Read the URL; the brokers are asked at the first use.
-
-        Args:
-            url: `kafka://HOST:PORT[,HOST:PORT…]/PREFIX`, with `?partitions=N&replicas=N` for topics that are created.
-            folder: A folder for the copy of the rows.
-            properties: Properties of librdkafka.
-            time_of: Returns when an epoch was committed, in microseconds since 1970; None if it is not known.
-
-        Raises:
-            ConfigError: The URL cannot be read.
-        """
         self._view = view
         self._setting = f"views.{view}.url"
         self._rebuild = f"penstock view rebuild {view}"

@@ -38,7 +38,6 @@ class RowCopy:
     """The file; for one thread. Each method raises `TargetProblem` if the file cannot be used."""
 
     def __init__(self, path: Path) -> None:
-        """Open nothing yet."""
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
