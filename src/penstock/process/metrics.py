@@ -10,8 +10,9 @@ Labels are few by construction: kinds of routes, classes of statuses, phases; ne
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import psutil
 
@@ -19,7 +20,7 @@ from penstock.files.layout import RUN
 from penstock.process.epoch_report import REST, EpochReport, took_ms
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import Counter, Gauge, Histogram
 
 DIRECTORY: Final = "metrics"
 UNDER_WAY: Final = "penstock_requests_under_way"
@@ -86,25 +87,53 @@ def live_sum(data: Path, name: str) -> float:
     return sum(values)
 
 
+class MetricsRegistry:
+    """The metrics that this process writes below a data directory; one for each process.
+
+    Attributes:
+        path: The folder of the metrics of all processes.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self.path = write_metrics_into(data)
+        import prometheus_client  # noqa: PLC0415 -- after its variable is set
+
+        self._library = prometheus_client
+        self._registry = prometheus_client.CollectorRegistry()
+
+    def counter(self, name: str, text: str, *labels: str) -> "Counter":
+        """Return a count, which all processes add to."""
+        return self._library.Counter(name, text, labels, registry=self._registry)
+
+    def gauge(
+        self, name: str, text: str, *labels: str, mode: Literal["livesum", "livemax"] = "livesum"
+    ) -> "Gauge":
+        """Return a number, of which the sum or the greatest of all running processes is shown."""
+        made = self._library.Gauge
+        return made(name, text, labels, multiprocess_mode=mode, registry=self._registry)
+
+    def histogram(self, name: str, text: str, bounds: Sequence[float], *labels: str) -> "Histogram":
+        """Return the distribution of a number."""
+        made = self._library.Histogram
+        return made(name, text, labels, buckets=bounds, registry=self._registry)
+
+
 class _FlowMetrics:
     """The atoms and events that epochs published, by stream, and the calls, by edge of the graph."""
 
-    def __init__(self, registry: "CollectorRegistry") -> None:
-        from prometheus_client import Counter  # noqa: PLC0415
-
-        label = ["stream"]
-        self._atoms = Counter(
-            "penstock_stream_atoms_total", "Atoms that epochs published.", label, registry=registry
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._atoms = registry.counter(
+            "penstock_stream_atoms_total", "Atoms that epochs published.", "stream"
         )
-        self._events = Counter(
-            "penstock_stream_events_total", "Events in these atoms.", label, registry=registry
+        self._events = registry.counter(
+            "penstock_stream_events_total", "Events in these atoms.", "stream"
         )
 
-        self._calls = Counter(
+        self._calls = registry.counter(
             "penstock_calls_total",
             "Calls between methods, and of methods from outside (caller is empty); estimated.",
-            ["caller", "callee"],
-            registry=registry,
+            "caller",
+            "callee",
         )
 
     def take(self, report: EpochReport) -> None:
@@ -123,56 +152,42 @@ class DriverMetrics:
 
     def __init__(self, data: Path) -> None:
         """Write below a data directory; one for each process."""
-        write_metrics_into(data)
-        from prometheus_client import CollectorRegistry, Counter, Histogram  # noqa: PLC0415
-
-        registry = CollectorRegistry()
-        self._seconds = Histogram(
+        registry = MetricsRegistry(data)
+        self._seconds = registry.histogram(
             "penstock_epoch_seconds",
             "Time that an epoch took in the driver, from its records to its commit.",
-            buckets=EPOCH_S,
-            registry=registry,
+            EPOCH_S,
         )
-        self._phases = Histogram(
+        self._phases = registry.histogram(
             "penstock_epoch_phase_seconds",
             "Time of one phase of an epoch: read, apply, round1 … round4 (and later), validate, "
             "write, commit.",
-            ["phase"],
-            buckets=EPOCH_S,
-            registry=registry,
+            EPOCH_S,
+            "phase",
         )
-        self._records = Histogram(
-            "penstock_epoch_records",
-            "Requests that an epoch processed.",
-            buckets=RECORDS,
-            registry=registry,
+        self._records = registry.histogram(
+            "penstock_epoch_records", "Requests that an epoch processed.", RECORDS
         )
-        self._rounds = Histogram(
+        self._rounds = registry.histogram(
             "penstock_epoch_rounds",
             "How often tasks executed in an epoch; 1 without conflicts.",
-            buckets=ROUNDS,
-            registry=registry,
+            ROUNDS,
         )
-        self._reran = Counter(
+        self._reran = registry.counter(
             "penstock_reran_total",
             "Transactions that ran more than once because of a conflict between tasks.",
-            registry=registry,
         )
-        self._aborts = Counter(
-            "penstock_aborts_total",
-            "Transactions that were undone because their handler raised.",
-            registry=registry,
+        self._aborts = registry.counter(
+            "penstock_aborts_total", "Transactions that were undone because their handler raised."
         )
-        self._failed = Counter(
+        self._failed = registry.counter(
             "penstock_failed_background_total",
             "Failed requests that no caller waits for; refusals that the application declares are not counted.",
-            registry=registry,
         )
         self._streams = _FlowMetrics(registry)
-        self._incidents = Counter(
+        self._incidents = registry.counter(
             "penstock_incidents_total",
             "Requests that stopped their epoch and were set aside (run/incidents.jsonl).",
-            registry=registry,
         )
 
     def take(self, report: EpochReport) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.errors import Overloaded, Stopping
@@ -28,6 +27,7 @@ from penstock.journal.api import Commit
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.limit import parse_limits
 from penstock.process.config import GatewayConfig
+from penstock.process.metrics import MetricsRegistry
 from tests.memory_journal import MemoryJournal
 
 DEADLINE_S = 60.0
@@ -79,7 +79,7 @@ class Gate:
         self.journal = MemoryJournal()
         self.tail = AsyncJournalTail(self.journal)
         table = LimitTable(parse_limits(limits))
-        metrics = FlowMetrics(CollectorRegistry())
+        metrics = FlowMetrics(MetricsRegistry(data))
         self.admission = Admission(
             settings, table, watched_pauses(data), self.tail, metrics, Lsn(log_end)
         )

@@ -4,10 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+from penstock.process.metrics import MetricsRegistry
 
 
 @dataclass(slots=True, eq=False)
@@ -25,32 +23,23 @@ class Follower:
 class FollowMetrics:
     """Counts the followers by stream; the application bounds the number of streams."""
 
-    def __init__(self, registry: "CollectorRegistry") -> None:
+    def __init__(self, registry: MetricsRegistry) -> None:
         """Add the metrics to the registry of a gateway."""
-        from prometheus_client import Counter as Count  # noqa: PLC0415 -- after its variable is set
-        from prometheus_client import Gauge  # noqa: PLC0415
-
         self._following: dict[Follower, None] = {}
         self._greatest: Counter[str] = Counter()
-        self._followers = Gauge(
+        self._followers = registry.gauge(
             "penstock_stream_followers",
             "Connections that follow a stream and wait for its atoms.",
-            ["stream"],
-            multiprocess_mode="livesum",
-            registry=registry,
+            "stream",
         )
-        self._sent = Count(
-            "penstock_stream_atoms_sent",
-            "Atoms that gateways sent to followers.",
-            ["stream"],
-            registry=registry,
+        self._sent = registry.counter(
+            "penstock_stream_atoms_sent", "Atoms that gateways sent to followers.", "stream"
         )
-        self._lag = Gauge(
+        self._lag = registry.gauge(
             "penstock_stream_lag_atoms",
             "Atoms that the follower which was served last had still to get.",
-            ["stream"],
-            multiprocess_mode="livemax",
-            registry=registry,
+            "stream",
+            mode="livemax",
         )
 
     @contextmanager

@@ -21,8 +21,8 @@ from penstock.process.metrics import (
     LATENCY_S,
     LATENCY_S_LONG,
     UNDER_WAY,
+    MetricsRegistry,
     forget_dead,
-    write_metrics_into,
 )
 from penstock.process.presence import running_processes
 from penstock.process.status import status_of
@@ -30,34 +30,27 @@ from penstock.process.view_standing import view_standings
 from penstock.sql_view.view_client import view_epoch
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Counter, Histogram
+    from prometheus_client import Counter, Histogram
     from prometheus_client.metrics_core import Metric
 
 
 class FlowMetrics:
     """Counts refusals and requests under way."""
 
-    def __init__(self, registry: "CollectorRegistry") -> None:
+    def __init__(self, registry: MetricsRegistry) -> None:
         """Add the metrics to the registry of a gateway."""
-        from prometheus_client import Counter, Gauge  # noqa: PLC0415 -- after its variable is set
-
-        self._under_way = Gauge(
-            UNDER_WAY,
-            "Admitted requests that no epoch has committed.",
-            multiprocess_mode="livesum",
-            registry=registry,
+        self._under_way = registry.gauge(
+            UNDER_WAY, "Admitted requests that no epoch has committed."
         )
-        self._queued = Gauge(
+        self._queued = registry.gauge(
             "penstock_requests_queued",
             "Admitted requests that wait for the turn of their principal.",
-            multiprocess_mode="livesum",
-            registry=registry,
         )
-        self._refused = Counter(
+        self._refused = registry.counter(
             "penstock_requests_refused",
             "Requests that were not admitted, by reason, and by the limit or the pause.",
-            ["reason", "target"],
-            registry=registry,
+            "reason",
+            "target",
         )
 
     def under_way(self, count: int, queued: int) -> None:
@@ -128,53 +121,39 @@ class Metrics:
         """
         self._later = later
         self._data = data
-        self._path = write_metrics_into(data)
-        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram  # noqa: PLC0415
-
-        registry = CollectorRegistry()
-        self._requests = Counter(
+        registry = MetricsRegistry(data)
+        self._path = registry.path
+        self._requests = registry.counter(
             "penstock_requests",
             "HTTP responses, by kind of route and class of status.",
-            ["kind", "status"],
-            registry=registry,
+            "kind",
+            "status",
         )
-        self._seconds = Histogram(
+        self._seconds = registry.histogram(
             "penstock_request_seconds",
             "Time from the head of an HTTP request to the end of its response.",
-            ["kind"],
-            buckets=LATENCY_S + LATENCY_S_LONG,
-            registry=registry,
+            LATENCY_S + LATENCY_S_LONG,
+            "kind",
         )
-        self._waiting = Gauge(
-            "penstock_requests_waiting",
-            "Requests that wait for their epoch to be committed.",
-            multiprocess_mode="livesum",
-            registry=registry,
+        self._waiting = registry.gauge(
+            "penstock_requests_waiting", "Requests that wait for their epoch to be committed."
         )
-        self._point_sessions = Gauge(
-            "penstock_point_sessions",
-            "Reads of several views at one epoch that are open.",
-            multiprocess_mode="livesum",
-            registry=registry,
+        self._point_sessions = registry.gauge(
+            "penstock_point_sessions", "Reads of several views at one epoch that are open."
         )
-        self._append = Histogram(
+        self._append = registry.histogram(
             "penstock_log_append_seconds",
             "Time of one durable append; requests that arrive together share an append.",
-            buckets=APPEND_S,
-            registry=registry,
+            APPEND_S,
         )
-        self._appended = Counter(
-            "penstock_log_records", "Requests appended to the log.", registry=registry
-        )
+        self._appended = registry.counter("penstock_log_records", "Requests appended to the log.")
         self.flow = FlowMetrics(registry)
         self.follow = FollowMetrics(registry)
-        self._reads = Counter(
-            "penstock_reads",
-            "Calls of @readonly handlers that readers answered.",
-            registry=registry,
+        self._reads = registry.counter(
+            "penstock_reads", "Calls of @readonly handlers that readers answered."
         )
-        self._readers = Counter(
-            "penstock_reader_starts", "Reader processes that have started.", registry=registry
+        self._readers = registry.counter(
+            "penstock_reader_starts", "Reader processes that have started."
         )
         self._counts: dict[tuple[str, int], ResponseCount] = {}
         self._awaited = 0
