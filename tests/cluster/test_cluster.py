@@ -1,4 +1,7 @@
-"""A shop whose tasks run on two other hosts, over HTTP; an executor dies. `scripts/cluster` cuts hosts off, too."""
+"""A shop whose tasks run on two other hosts, over HTTP; an executor dies. `scripts/cluster` cuts hosts off, too.
+
+Data are in an object store and the log is in Kafka, each on a host of its own.
+"""
 
 import os
 from pathlib import Path
@@ -8,6 +11,8 @@ import pytest
 
 from tests.cluster.lab import lab, why_not
 from tests.cluster.running import RunningShop, equals_one_thread
+from tests.kafka_server import KafkaMissing
+from tests.object_store import StoreMissing
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -45,6 +50,10 @@ def test_checkouts_on_a_cluster_equal_one_thread(
         (pytest.fail if "CI" in os.environ else pytest.skip)(reason)
     expected = [OK] * STOCK + [REFUSED] * (BUYERS - STOCK)
     with lab(tmp_path, 3) as hosts:
+        try:
+            hosts.serve()
+        except (StoreMissing, KafkaMissing) as missing:
+            (pytest.fail if "CI" in os.environ else pytest.skip)(str(missing))
         hosts.start_spark([1, 2])
         shop = RunningShop(hosts, small_epoch=1, partitions=2)
         shop.await_tasks(2)

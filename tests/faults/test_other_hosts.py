@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from penstock.cli.main import execute
 from penstock.files.layout import SHARED_ROOT
 from penstock.files.roots import use_store
 from penstock.process.config import Config
@@ -44,7 +45,9 @@ def hosts(
     driver.stop()
 
 
-def test_host_without_a_driver_answers_everything(hosts: tuple[Config, Path]) -> None:
+def test_host_without_a_driver_answers_everything(
+    hosts: tuple[Config, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Replies, reads, reads of the past and SQL come from the folder of that host, which was empty."""
     first, folder = hosts
     with (
@@ -66,3 +69,7 @@ def test_host_without_a_driver_answers_everything(hosts: tuple[Config, Path]) ->
             assert here.post(f"/stock/subtract/{item}/1").status_code == 200
         assert there.get(f"/stock/find/{item}").json()["stock"] == 2
     assert (folder / SHARED_ROOT).exists()
+    assert execute(["explain", SHOP, "--data", str(folder)]) == 0
+    assert capsys.readouterr().out.endswith(f"log: {first.log}\n")
+    assert execute(["status", SHOP, "--data", str(folder)]) == 0, "a driver runs, on the other host"
+    assert f"log: {first.log}" in capsys.readouterr().out

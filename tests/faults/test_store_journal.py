@@ -3,8 +3,10 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from penstock.files import store_root
 from penstock.files.store_root import StoreRoot
 from penstock.journal import segments
 from penstock.journal.action import commit_text
-from penstock.journal.api import CompactionPolicy
+from penstock.journal.api import Commit, CompactionPolicy
 from penstock.journal.compaction import Compaction
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.segments import Segments
@@ -70,6 +72,36 @@ def test_second_driver_is_fenced_whatever_the_answer_was(
     with pytest.raises(Fenced, match="another driver runs 'shop'"):
         driver.commit(replace(commit_of(1), time_us=7))
     assert list(rival.commits(Epoch(0))) == [commit_of(1)]
+
+
+def test_of_two_drivers_at_once_one_commits_an_epoch(
+    store_server: StoreServer, near: StoreRoot, tmp_path: Path
+) -> None:
+    """200 times two drivers commit other bytes at the same time: one of them succeeds, and the other one is fenced."""
+    hosts = near, store_server.root(tmp_path / "far", tmp_path.name)
+    grow(DeltaJournal(near, "shop"), 0)
+    ready = Barrier(2)
+
+    def drive(number: int, epoch: int, journal: DeltaJournal) -> Commit | None:
+        commit = replace(commit_of(epoch), time_us=number)
+        ready.wait(60)
+        try:
+            journal.commit(commit)
+        except Fenced:
+            return None
+        return commit
+
+    winners = []
+    with ThreadPoolExecutor(2) as drivers:
+        for epoch in range(1, 201):
+            journals = [
+                DeltaJournal(host, "shop") for host in hosts
+            ]  # a fenced driver starts again
+            assert {journal.last().epoch for journal in journals} == {epoch - 1}  # type: ignore[union-attr]
+            outcomes = list(drivers.map(drive, (1, 2), (epoch, epoch), journals))
+            (winner,) = [commit for commit in outcomes if commit is not None]
+            winners.append(winner)
+    assert list(DeltaJournal(near, "shop").commits(Epoch(0))) == winners
 
 
 def test_commit_of_unknown_outcome_can_be_repeated(

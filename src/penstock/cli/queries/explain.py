@@ -26,7 +26,8 @@ With --url, the output also shows the rates of a running application over the la
 stream, the calls of each edge, and the lag of each workflow that has one.
 
 With --data, the command also checks that the stored entities in DIR fit the declared classes. If they
-do not, the exit code is 2, and every command refuses the application there.
+do not, the exit code is 2, and every command refuses the application there. The text then ends with the place of the log: a file, or
+a topic of Kafka.
 
 \b
 Examples:
@@ -63,13 +64,18 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Print the plan of an application."""
-    application, _ = options.load_unchecked() if options.data is None else options.load()
+    has_data = options.data is not None
+    application, settings = options.load() if has_data else options.load_unchecked()
     from penstock.dataflow.analysis.analyze import analyze_app
 
     chosen = ExplainFormat.JSON if as_json else form
     rates = NO_RATES if remote.url is None else _rates_at(remote, application.name)
     text = _PRINTERS[chosen](analyze_app(application), rates)
     typer.echo(text, nl=False)
+    if has_data and chosen is ExplainFormat.TEXT:
+        from penstock.process.data_directory import DataDirectory
+
+        typer.echo(f"\nlog: {DataDirectory(settings.data).log_text()}")
 
 
 def _rates_at(remote: RemoteOptions, app: str) -> Rates:
