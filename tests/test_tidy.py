@@ -38,6 +38,8 @@ USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler'
     "model/versions/widening.py",  # factories of defaults
     "model/upcast.py",  # functions with @migrate
     "deployment/code_in_force.py",  # the modules of a deployment
+    "effects/callers.py",  # effects, in a process of their own
+    "testing/kit.py",  # fakes of effects
     "views/tables.py",  # row functions, in a child process
 }
 UNSTABLE = {"hash", "id", "open", "input", "eval", "exec"}  # differ between two runs

@@ -1,7 +1,8 @@
 """Serializable transactions over plain Python classes, run as one dataflow on Apache Spark."""
 
+import typing
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import (
     Aborted,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from penstock.client.synchronous import Client
     from penstock.model.application import App
     from penstock.model.attribute import reference, was
+    from penstock.model.effect import Final, Outcome, effect, effect_id, secret
     from penstock.model.entity import Entity, entity, key
     from penstock.model.handler import internal, readonly, transactional
     from penstock.model.limit import limit
@@ -109,6 +111,7 @@ __all__ = [
     "Erased",
     "FailedAtom",
     "Fenced",
+    "Final",
     "Forbidden",
     "Gone",
     "IntegrityError",
@@ -120,6 +123,7 @@ __all__ = [
     "MigrationFailed",
     "NoSuchEntity",
     "OperationalError",
+    "Outcome",
     "OutsideTransaction",
     "Overloaded",
     "Paused",
@@ -150,6 +154,8 @@ __all__ = [
     "call",
     "clear",
     "connect",
+    "effect",
+    "effect_id",
     "emit",
     "entity",
     "flow",
@@ -176,6 +182,7 @@ __all__ = [
     "rows",
     "savepoint",
     "search",
+    "secret",
     "send",
     "send_after",
     "send_at",
@@ -192,9 +199,10 @@ __all__ = [
     "was",
 ]
 
-_DEFINITIONS: Final = {
+_DEFINITIONS: typing.Final = {
     "penstock.model.application": ("App",),
     "penstock.model.attribute": ("reference", "was"),
+    "penstock.model.effect": ("Final", "Outcome", "effect", "effect_id", "secret"),
     "penstock.model.entity": ("Entity", "entity", "key"),
     "penstock.model.handler": ("internal", "readonly", "transactional"),
     "penstock.model.limit": ("limit",),
@@ -224,7 +232,7 @@ _DEFINITIONS: Final = {
 """Module to names that applications use. The first use of a name imports all of them, so
 that no handler imports a module while it runs."""
 
-_SERVICES: Final = {
+_SERVICES: typing.Final = {
     "AsyncClient": "penstock.client.asynchronous",
     "Client": "penstock.client.synchronous",
     "Config": "penstock.process.config",

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from penstock.base.ids import Epoch, RequestId
 from penstock.cli.main import execute
-from penstock.cli.running.processes import Appliers, ChildOptions
+from penstock.cli.running.processes import ChildOptions, Followers
 from penstock.cli.running.supervisor import Supervisor
 from penstock.files.layout import JOURNAL
 from penstock.history.restore import fork
@@ -69,7 +69,7 @@ def append(runtime: Inline, method: str) -> None:
 @contextmanager
 def supervised(data: Path, said: list[str]) -> Iterator[Supervisor]:
     """Keep the appliers of a data directory as `penstock run` does."""
-    appliers = Appliers(ChildOptions("jars.py", None, ()), Config(data))
+    appliers = Followers(ChildOptions("jars.py", None, ()), Config(data))
     supervisor = Supervisor(
         [], lambda _, line: said.append(line), lambda _, line: said.append(line), appliers
     )

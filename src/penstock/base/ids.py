@@ -4,6 +4,7 @@ Hashes are XXH3-64 of the UTF-8 text, never Python's `hash`, so they agree betwe
 and versions. If two fingerprints collide, two independent transactions look related; no outcome changes.
 """
 
+from hashlib import blake2b
 from typing import Final, NewType
 
 import xxhash
@@ -40,6 +41,16 @@ Bucket = NewType("Bucket", int)
 
 BUCKETS: Final = 1024
 BEFORE_FIRST: Final = Epoch(-1)
+
+_TEXT_BYTES: Final = 400
+"""The longest text of a key of a system row."""
+
+
+def bounded(text: str) -> str:
+    """Return a text, or a hash of a long one."""
+    if len(text) * 4 > _TEXT_BYTES and len(text.encode()) > _TEXT_BYTES:
+        return blake2b(text.encode(), digest_size=32).hexdigest()
+    return text
 
 
 def entity_key(class_name: str, key_text: str) -> EntityKey:

@@ -45,5 +45,5 @@ def with_times(value: Any) -> Any:
         item = getattr(value, name)
         plain[name] = with_times(item)
         if name in _NAMES:
-            plain[name.removesuffix(_UNIT)] = instant_of(item)
+            plain[name.removesuffix(_UNIT)] = None if item is None else instant_of(item)
     return plain

@@ -67,9 +67,13 @@ COMMANDS: Final = {
         "penstock.cli.orders.view",
         "List, pause, resume and rebuild views; run the applier of a view, or the SQL view, alone.",
     ),
+    "effects": Listing(
+        "penstock.cli.orders.effects",
+        "List effects that wait or have failed, retry and discard them; call effects alone.",
+    ),
     "resume": Listing(
         "penstock.cli.orders.resume",
-        "Let the views of a restored or forked directory write into their targets.",
+        "Let the views of a restored or forked directory write into their targets, and call its effects.",
     ),
     "sql": Listing("penstock.cli.queries.sql", "Run a SQL query over all entities at one epoch."),
     "deploy": Listing(

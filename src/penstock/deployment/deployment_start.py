@@ -71,7 +71,14 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         live = former is not None and former.live and is_same_source(former.code, code)
         now_us, waiting = wall_clock_us(), waiting_types(app)
         deployment = deployments.record(
-            since, now_us, code, tags, live=live, waiting=waiting, views=app.views
+            since,
+            now_us,
+            code,
+            tags,
+            live=live,
+            waiting=waiting,
+            views=app.views,
+            effects=app.effects,
         )
     if deployment is not None:
         facts = {"number": deployment.number, "since": since, "archive": code.archive}

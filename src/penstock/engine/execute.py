@@ -19,7 +19,7 @@ from penstock.engine.failure import Escape, cancelled, exceeded, failure_of
 from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
 from penstock.errors import Cancelled, LimitExceeded, ReadonlyViolation, RequestError, Unencodable
-from penstock.model.application import App
+from penstock.model.application import App, protected_request
 from penstock.model.catch_up import CATCH_UP
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
@@ -32,14 +32,30 @@ from penstock.model.request import (
     append_events,
     decode_request,
     encode_failure,
+    encode_request,
     is_cancelled,
 )
 from penstock.model.running_step import Dispatch, Emission
+from penstock.model.sealed_value import REPLY, open_value
 from penstock.model.signature import NONE_BY_NAME, NONE_BY_POSITION, Signature
 from penstock.model.streams.published_table import changes_of, encode_changed
 from penstock.model.streams.stream import publish
 from penstock.model.table_scan import SCAN, decode_piece
 from penstock.model.time_limit import Interrupted
+from penstock.model.waiting_effect import (
+    IGNORED,
+    SETTLE,
+    Settled,
+    Settlement,
+    Then,
+    decode_settlement,
+    effect_key,
+    outcome_value,
+    reply_of,
+    settled,
+    then_request,
+    waiting_row,
+)
 from penstock.native.choice import core
 
 # The requests and the steps that wait are counted, and their bytes. A request or a step that causes more than the limits
@@ -176,7 +192,7 @@ def _size_of(sent: Emission | Dispatch) -> int:
 _ENCODER: Final = Encoder(refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
 _NIL: Final = _ENCODER.encode(None)
-_WITHOUT_HANDLER: Final = frozenset({CONTINUE, CATCH_UP})
+_WITHOUT_HANDLER: Final = frozenset({CONTINUE, CATCH_UP, SCAN, SETTLE})
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -432,10 +448,10 @@ class Executor:
         request = decode_request(body)
         if request.stream is not None:
             return self._append(request, request.stream, txn)
-        if request.method == SCAN:
-            return self._scan(request, txn)
-        if request.method in _WITHOUT_HANDLER:
-            return self.continued(txn.request_id), _NOTHING
+        if request.method in _WITHOUT_HANDLER or (
+            not request.entity and request.method in self._app.effects
+        ):
+            return self._perform_own(request, txn)
         if self._app.is_personal:
             request = self._app.opened(request)
         self.signature = signature = self._app.signature(request.entity, request.method)
@@ -448,6 +464,16 @@ class Executor:
         writes = txn.conclude()
         self._check(signature, txn, len(reply), writes)
         return reply, writes
+
+    def _perform_own(self, request: Request, txn: Transaction) -> Effect:
+        """Do the work of a request that calls no handler here."""
+        if request.method == SCAN:
+            return self._scan(request, txn)
+        if request.method == SETTLE:
+            return self._settle(request, txn)
+        if request.method in _WITHOUT_HANDLER:
+            return self.continued(txn.request_id), _NOTHING
+        return self._begin_to_wait(request, txn)
 
     def _check(
         self,
@@ -489,6 +515,41 @@ class Executor:
                 txn.before[key] = self._read(key)
             self._hand_over(txn, [(key, txn.before[key]) for key in keys])
         return _NIL, _NOTHING
+
+    def _begin_to_wait(self, request: Request, txn: Transaction) -> Effect:
+        """Write the row of an effect, where a handler would be called: the effect process calls the function."""
+        key = effect_key(txn.request_id)
+        txn.before[key] = None  # no other request has this id
+        writes: dict[EntityKey, bytes | None] = {
+            key: waiting_row(txn.request_id, request, txn.time_us)
+        }
+        check_sizes(self._limits, 1, 0, writes, ())
+        return _NIL, writes
+
+    def _settle(self, request: Request, txn: Transaction) -> Effect:
+        """Let the row of an effect take its outcome, or an order; a row that does not wait for it ignores it."""
+        settlement = decode_settlement(request)
+        key = effect_key(settlement.effect)
+        txn.before[key] = row = self._read(key)
+        done = settled(row, settlement)
+        reply = reply_of(settlement, done)
+        if done is IGNORED:
+            return reply, _NOTHING
+        if done.has_ended and done.then is not None and txn.outlets is not None:
+            # A request of its own: if the method fails, the effect has its outcome nevertheless.
+            txn.outbox.append(Dispatch(self._then_body(settlement, done, done.then), 0))
+        return reply, {key: done.row}
+
+    def _then_body(self, settlement: Settlement, done: Settled, then: Then) -> bytes:
+        """Return the body of the request that hands an outcome to a method."""
+        app = self._app
+        value = bytes(settlement.value)
+        if app.keys is not None:
+            value = open_value(app.keys, value, REPLY)
+        call = then_request(then, outcome_value(settlement, done, value))
+        if app.is_personal:
+            call = protected_request(app.entity, app.keys, call, ())
+        return encode_request(call)
 
     def _result(
         self,

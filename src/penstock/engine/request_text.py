@@ -16,6 +16,7 @@ from penstock.model.control import control_text, is_control
 from penstock.model.request import decode_request, is_continuation
 from penstock.model.sealed_value import shown_arguments
 from penstock.model.table_scan import is_scan, scan_text
+from penstock.model.waiting_effect import is_settlement, settlement_text
 
 _TEXT_MAX: Final = 80
 _OWN_RECORDS: Final[tuple[tuple[Callable[[bytes], bool], Callable[[bytes], str]], ...]] = (
@@ -23,6 +24,7 @@ _OWN_RECORDS: Final[tuple[tuple[Callable[[bytes], bool], Callable[[bytes], str]]
     (is_control, control_text),
     (is_catch_up, catch_up_text),
     (is_scan, scan_text),
+    (is_settlement, settlement_text),
 )
 """The records of Penstock itself, which run no handler, and their texts."""
 

@@ -22,6 +22,8 @@ ERASURES: Final = "erasures.json"
 PAUSES: Final = "pauses.json"
 HELD: Final = "held.json"
 """The file that keeps the views of a copied directory from being written."""
+LINEAGE: Final = "lineage"
+"""The file that a fork has, and its backups: it makes the ids of its effects others than those of the original."""
 SAVEPOINTS: Final = "savepoints"
 SNAPSHOTS: Final = "snapshots"
 STATE: Final = "state"
@@ -45,7 +47,18 @@ PROBE: Final = "_probe"
 """The folder in an object store for names that only try what the store does."""
 UNFINISHED: Final = "unfinished.json"
 """The name that a copy of an application has in an object store until it is whole."""
-SHARED: Final = (JOURNAL, SNAPSHOTS, ARCHIVES, IMPORTS, SAVEPOINTS, PAUSES, KEYS, ERASURES, HELD)
+SHARED: Final = (
+    JOURNAL,
+    SNAPSHOTS,
+    ARCHIVES,
+    IMPORTS,
+    SAVEPOINTS,
+    PAUSES,
+    KEYS,
+    ERASURES,
+    HELD,
+    LINEAGE,
+)
 """The names of a copied application that belong to the shared root."""
 DRIVER_LOCK: Final = "driver.lock"
 LEASE: Final = "lease.json"

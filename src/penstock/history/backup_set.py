@@ -20,7 +20,7 @@ from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.deployment.archives import Archives
 from penstock.deployment.archives import file_of as archive_file
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
-from penstock.files.layout import ERASURES, JOURNAL, KEYS, LOG, SNAPSHOTS
+from penstock.files.layout import ERASURES, JOURNAL, KEYS, LINEAGE, LOG, SNAPSHOTS
 from penstock.files.roots import shared_root
 from penstock.files.sealed import checksum_of
 from penstock.files.shared_root import SharedRoot
@@ -174,7 +174,7 @@ def _snapshot_files(root: SharedRoot, journal: str) -> Iterator[FileEntry]:
 def _small_files(data: Path, root: SharedRoot) -> Iterator[FileEntry]:
     for name in savepoints.names(data):
         yield _entry_of(root, savepoints.file_of(name))
-    for name in (KEYS, ERASURES):
+    for name in (KEYS, ERASURES, LINEAGE):
         if root.has(name):
             yield _entry_of(root, name)
 

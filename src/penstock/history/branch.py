@@ -48,6 +48,7 @@ from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
 from penstock.process import log_host
 from penstock.process.data_directory import DataDirectory
+from penstock.process.effect_files import begin_lineage
 from penstock.process.erasures import Erasures
 from penstock.process.view_files import Held, hold
 from penstock.retention import savepoints
@@ -114,6 +115,7 @@ class Branch(msgspec.Struct, frozen=True):
         dropped: Requests after the epoch, which the branch does not have; they are listed in
             `dropped-requests.jsonl`.
         held: Its views, which write nothing until `penstock resume`.
+        held_effects: Its effects, which are not called until then.
     """
 
     app: str
@@ -123,6 +125,7 @@ class Branch(msgspec.Struct, frozen=True):
     waiting: int
     dropped: int
     held: tuple[str, ...] = ()
+    held_effects: tuple[str, ...] = ()
 
 
 class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -298,13 +301,16 @@ def _remove_below(root: SharedRoot, folder: str) -> None:
             _remove_below(root, path)
 
 
-def create_branch(data: Path, app: str, epoch: Epoch | None, origin: str) -> Branch:
-    """Turn a copy of an application into a branch, in place; if the application has views, they are held.
+def create_branch(
+    data: Path, app: str, epoch: Epoch | None, origin: str, *, is_fork: bool
+) -> Branch:
+    """Turn a copy of an application into a branch, in place; if the application has views or effects, they are held.
 
     Args:
         data: The copy. No other process uses it; after a crash it cannot be used.
         epoch: The last epoch of its history; None keeps the newest epoch and the waiting requests.
         origin: Where the copy comes from: `forked from …`.
+        is_fork: Whether the original goes on beside it, so that its effects must have other ids.
     """
     with closing(DataDirectory(data).open_journal_of(app)) as journal:
         # Before the journal is cut, because the dropped requests are in its later epochs.
@@ -329,11 +335,14 @@ def create_branch(data: Path, app: str, epoch: Epoch | None, origin: str) -> Bra
         waiting = log.end() - end
     assert waiting >= 0, "the log holds all positions that the epoch has read"
     # The settings of the copy may name the targets of the original, so nothing is written before an operator says so.
-    views = Deployments(journal_root(data)).views()
-    if views:
+    deployments = Deployments(journal_root(data))
+    views, effects = deployments.views(), deployments.effects()
+    if views or effects:
         hold(data, Held(origin, wall_clock_us()))
+    if is_fork:
+        begin_lineage(data)
     held = tuple(views)
-    return Branch(app, str(data), commit.epoch, commit.time_us, waiting, dropped, held)
+    return Branch(app, str(data), commit.epoch, commit.time_us, waiting, dropped, held, effects)
 
 
 def _commits(journal: Journal, epoch: Epoch | None) -> tuple[Commit, Commit]:

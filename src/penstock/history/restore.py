@@ -81,7 +81,7 @@ def restore(
         _copy_files(backups, backup, unfinished, reached, progress)
         epoch = _epoch_of(unfinished, backup.contents.app, point)
         origin = f"restored from {_full_name(backups.root)}"
-        branch = create_branch(unfinished, backup.contents.app, epoch, origin)
+        branch = create_branch(unfinished, backup.contents.app, epoch, origin, is_fork=False)
     reached("restore-after-rename")
     return _finished(branch, target)
 
@@ -124,7 +124,8 @@ def fork(
         collect(data, app, take_files, copy_log)
         reached("fork-log-copied")
         origin = f"forked from {_full_name(source)}"
-        branch = create_branch(unfinished, app, _epoch_of(unfinished, app, point), origin)
+        epoch = _epoch_of(unfinished, app, point)
+        branch = create_branch(unfinished, app, epoch, origin, is_fork=True)
     reached("fork-after-rename")
     return _finished(branch, target)
 

@@ -39,6 +39,7 @@ class Deployment(msgspec.Struct, frozen=True):
         by: The principal that has ordered it through a gateway; else empty.
         waiting: The types of waiting values, as far as an earlier deployment has not the same; see `waiting_types`.
         views: The names of the views that the code declares.
+        effects: Those of its effects.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Deployment(msgspec.Struct, frozen=True):
     by: str = ""
     waiting: WaitingTypes = {}
     views: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
 
 
 class Deployments:
@@ -85,6 +87,7 @@ class Deployments:
         by: str = "",
         waiting: Mapping[str, Shape] = MappingProxyType({}),
         views: Iterable[str] = (),
+        effects: Iterable[str] = (),
     ) -> Deployment | None:
         """Add a deployment durably, unless the last deployment has the same code.
 
@@ -95,6 +98,7 @@ class Deployments:
             time_us: The time, microseconds since the Unix epoch.
             live: Whether a record of the log brings it.
             views: The names of the views that the code declares.
+            effects: Those of its effects.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
@@ -114,7 +118,8 @@ class Deployments:
             raise ClassChanged(refusal_of(refusals))
         fresh = {what: shape for what, shape in waiting.items() if known.get(what) != shape}
         number = len(used) + 1
-        added = Deployment(number, since, time_us, code, shapes, live, by, fresh, tuple(views))
+        declared = tuple(views), tuple(effects)
+        added = Deployment(number, since, time_us, code, shapes, live, by, fresh, *declared)
         self._write([*used, added])
         return added
 
@@ -126,6 +131,11 @@ class Deployments:
         """
         every = self.every()
         return every[-1].views if every else ()
+
+    def effects(self) -> tuple[str, ...]:
+        """Return the effects of the newest deployment; none before the first; raises as `views`."""
+        every = self.every()
+        return every[-1].effects if every else ()
 
     def check(self, since: Epoch, waiting: Mapping[str, Shape]) -> None:
         """Check that waiting values have the same meaning in code that would be deployed.

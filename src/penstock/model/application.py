@@ -22,6 +22,7 @@ from penstock.base.schema import entities_in, reference_type
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, DefinitionError, RequestError, Unencodable
 from penstock.model.declaration import CREATIONS, RESERVED, Declaration, where_of
+from penstock.model.effect import complaints_of_effects, plan_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import function_in, misplaced_mark
@@ -232,6 +233,7 @@ class Members:
 
     classes: dict[str, type] = field(default_factory=dict)
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    effects: dict[str, Callable[..., Any]] = field(default_factory=dict)
     migrations: list[Callable[..., Any]] = field(default_factory=list)
     flowing: list[StreamMember | Flow[Any]] = field(default_factory=list)
     interfaces: list[EntityInterface] = field(default_factory=list)
@@ -274,11 +276,13 @@ def _sort(member: Any, label: str, members: Members, complaints: list[str]) -> N
         members.classes[label] = member
     elif inspect.isfunction(member) and hasattr(member, "__transactional__"):
         members.functions[label] = member
+    elif plan_of(member) is not None:
+        members.effects[label] = member
     else:
         where = member.where if isinstance(member, RowFunction) else where_of(member)
         complaints.append(
             f"{where}: {label} is neither an @entity class "
-            f"nor a @transactional function{_advice_on(member)}"
+            f"nor a @transactional or @effect function{_advice_on(member)}"
         )
 
 
@@ -306,6 +310,7 @@ class App:
         entities: The entity classes by name.
         former: The renamed ones by their former names.
         functions: The signatures, by name, of the functions that requests may call.
+        effects: Those of the functions that call the outside, marked with `@effect`.
         routes: The application's own paths, from `@route`.
         limits: The limits of its members, from `@limit` and `stream(…, limits=…)`.
         time_limits: The milliseconds of each method, function and workflow with `@limit(time=…)`, by its name.
@@ -328,7 +333,7 @@ class App:
 
         Args:
             name: Letters, digits, `-` and `_`.
-            members: Entity classes, functions marked `@transactional` or `@migrate`, the workflows, streams, portals,
+            members: Entity classes, functions marked `@transactional`, `@effect` or `@migrate`, the workflows, streams, portals,
                 splitters, sequencers, connections, generators and views of the application, and the interfaces that
                 it declares with `registry`.
 
@@ -347,9 +352,13 @@ class App:
         bound = [self._bind(cls, resolver, complaints) for cls in own.classes.values()]
         self.entities = {each.name: each for each in bound if interface_of(each.cls) is None}
         self.former = by_former_name(self.entities.values(), complaints)
-        self.functions = {
-            label: resolver.signature(label, function) for label, function in own.functions.items()
-        }
+        self.functions, self.effects = (
+            {
+                label: resolver.signature(label, function, is_effect=is_effect)
+                for label, function in given.items()
+            }
+            for given, is_effect in ((own.functions, False), (own.effects, True))
+        )
         # After a mistake, the types of some classes are not bound, and the rest would only repeat
         # it.
         if not complaints + resolver.complaints:
@@ -357,6 +366,7 @@ class App:
         self.topology = topology_of(own.flowing, resolver)
         self.interfaces: tuple[Interface, ...] = (*own.interfaces, *self.topology.interfaces)
         complaints += [
+            *complaints_of_effects(own.effects.values()),
             *take_migrations(own.migrations, own.classes, self.topology.rows),
             *resolver.complaints,
         ]
@@ -408,7 +418,7 @@ class App:
         """Settle the classes and functions, whose types are all bound now."""
         for entity_type in self.entities.values():
             entity_type.settle()
-        for signature in self.functions.values():
+        for signature in (*self.functions.values(), *self.effects.values()):
             signature.settle()
 
     def _bind(self, cls: type, resolver: Resolver, complaints: list[str]) -> EntityType:
@@ -585,6 +595,22 @@ class App:
             raise RequestError(f"{entity}.{method} needs a key")
         return Request(self.stored_name(entity), text, method, *arguments), touched
 
+    def effect_request(
+        self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> bytes:
+        """Return the body of a request for an effect, with the present defaults of arguments that are left out.
+
+        Raises:
+            RequestError: The arguments do not fit.
+        """
+        signature = self.effects[name]
+        named = signature.completed(positional, named)
+        request = Request("", None, name, *signature.encode(positional, named))
+        if self.is_personal:
+            arguments = (*positional, *named.values())
+            request = protected_request(self.entity, self.keys, request, arguments)
+        return encode_request(request)
+
     def opened(self, request: Request) -> Request:
         """Return a request with readable arguments.
 
@@ -680,6 +706,10 @@ class App:
         if not entity:
             if method in self.functions:
                 return self.functions[method]
+            if method in self.effects:
+                raise RequestError(
+                    f"{method} is an effect, which no caller requests; a handler sends it: send({method}, …)"
+                )
             raise RequestError(unknown("function", method, self.functions))
         entity_type = self.entity(entity)
         if method in entity_type.methods:

@@ -154,6 +154,8 @@ def sent(app: Outlet, call: Call[Any]) -> bytes:
     Raises:
         RequestError: See `encoded`.
     """
+    if not call.entity and call.method in app.effects:
+        return app.effect_request(call.method, call.positional, call.named)
     signature = app.signature(call.entity, call.method)
     named = signature.completed(call.positional, call.named)
     if (
@@ -186,6 +188,8 @@ def returns_of(app: App | None, call: Call[Any]) -> Any:
         return Any
     if call.entity and call.method in CREATIONS:
         return app.entity(call.entity).cls
+    if not call.entity and call.method in app.effects:
+        return app.effects[call.method].returns
     return app.signature(call.entity, call.method).returns
 
 

@@ -13,6 +13,7 @@ from penstock.errors import RequestError
 from penstock.model.catch_up import is_catch_up
 from penstock.model.request import Request, decode_request, encode_request, is_continuation
 from penstock.model.table_scan import is_scan
+from penstock.model.waiting_effect import is_settlement
 
 
 class DeployedCode(msgspec.Struct, frozen=True):
@@ -125,6 +126,7 @@ def is_control(body: bytes) -> bool:
         and not is_continuation(body)
         and not is_catch_up(body)
         and not is_scan(body)
+        and not is_settlement(body)
     )
 
 

@@ -40,6 +40,9 @@ _TRUE: Final = b"\xc3"
 NAMES: Final = ""
 """The name of the list of parameters in `Request.named`; no parameter has it."""
 
+THEN: Final = "$then"
+"""The name of the method of `.then` in `Request.named` of a request for an effect; no parameter has it."""
+
 APPEND: Final = "append"
 """The method of an append."""
 

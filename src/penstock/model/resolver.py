@@ -175,12 +175,21 @@ class Resolver:
         return resolved
 
     def signature(
-        self, name: str, function: Callable[..., Any], entity: type | None = None
+        self,
+        name: str,
+        function: Callable[..., Any],
+        entity: type | None = None,
+        *,
+        is_effect: bool = False,
     ) -> Signature:
-        """Describe a function, or a method of an entity class: its first parameter is the entity."""
+        """Describe a function, or a method of an entity class: its first parameter is the entity.
+
+        An effect may be `async`, and the process that calls it checks its result.
+        """
         plain = inspect.unwrap(function)
         where = where_of(plain)
-        self.check_sync(name, plain)
+        if not is_effect:
+            self.check_sync(name, plain)
         called: Any = function.__wrapped__ if hasattr(function, "__readonly__") else function  # type: ignore[attr-defined]
         if inspect.isgeneratorfunction(called):
             self.complaints.append(
@@ -198,7 +207,9 @@ class Resolver:
             self._check_default(parameter.default, annotation, where, what)
             resolved.append(parameter.replace(annotation=annotation))
         returns = self._annotation(shape.return_annotation, plain, where, f"{name} ->", entity)
-        if has_constraints(returns) or records_have_constraints(simplified(returns)):
+        if not is_effect and (
+            has_constraints(returns) or records_have_constraints(simplified(returns))
+        ):
             function = with_checked_result(name, function, returns)
         return Signature(name, function, resolved, returns, where)
 

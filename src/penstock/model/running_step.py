@@ -80,6 +80,15 @@ class Outlet(Protocol):
     def topology(self) -> Any:
         """Its streams."""
 
+    @property
+    def effects(self) -> Mapping[str, Any]:
+        """Its effects, by name."""
+
+    def effect_request(
+        self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> bytes:
+        """Return the body of a request for an effect; see `App.effect_request`."""
+
     def entity(self, name: str) -> Any:
         """Return the entity class with a name; see `App.entity`."""
 

@@ -11,7 +11,7 @@ import msgspec
 from penstock.base.encoder import Encoder
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import RequestError
-from penstock.model.request import NAMES, Request, decode_request
+from penstock.model.request import NAMES, THEN, Request, decode_request
 
 ARGUMENTS: Final = b"arguments"
 REPLY: Final = b"reply"
@@ -106,6 +106,7 @@ def shown_arguments(request: Request) -> tuple[list[Any], dict[str, Any]]:
         return [PERSONAL], {}
     named = decode_shown(request.named)
     named.pop(NAMES, None)
+    named.pop(THEN, None)
     return decode_shown(request.positional), named
 
 

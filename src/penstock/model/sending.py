@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import FrameType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from penstock.errors import Aborted, OutsideTransaction, RequestError
 from penstock.model.call import call_of, sent
 from penstock.model.context import Transaction, active
+from penstock.model.effect import Outcome, plan_of
+from penstock.model.request import decode_request, encode_request
 from penstock.model.running_step import DELAY_MAX, Dispatch
 from penstock.model.streams.ask import Ask, running_step
+from penstock.model.waiting_effect import Then, with_then
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -21,7 +24,55 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _UNIX_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
-def send(method: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs) -> None:
+class Sent(Generic[A]):
+    """A request that a handler has sent; an effect can name the method that gets its outcome."""
+
+    __slots__ = ("_dispatch", "_txn")
+
+    def __init__(self, txn: Transaction | None, dispatch: Dispatch | None) -> None:
+        self._txn = txn
+        self._dispatch = dispatch
+
+    def then(self, method: Callable[[Outcome[A]], Any]) -> None:
+        """Hand the outcome of the effect to a method, as a request of its own: `send(charge, …).then(self.charged)`.
+
+        Args:
+            method: The method of a reference, such as `self.charged`; its parameter is an `Outcome`.
+
+        Raises:
+            Aborted: The request is no effect, or the method does not take an outcome.
+        """
+        txn, former = self._txn, self._dispatch
+        if txn is None or former is None:
+            raise _refused(
+                ".then belongs to an effect; a method that is sent can send its result with `send` itself"
+            )
+        try:
+            made = call_of(method, (Outcome("failed"),), {})
+            if not made.entity:
+                raise RequestError(
+                    "the method of .then is one of a reference, such as self.charged"
+                )
+            body = sent(txn.outlet(), made)
+        except RequestError as error:
+            raise _refused(f".then: {error}") from error
+        request = decode_request(body)
+        assert request.key is not None, "a method has a reference"
+        then = Then(request.entity, request.key, request.method)
+        whole = Dispatch(
+            encode_request(with_then(decode_request(former.body), then)), former.delay_us
+        )
+        # A savepoint may have undone it meanwhile.
+        for place in range(len(txn.outbox) - 1, -1, -1):
+            if txn.outbox[place] is former:
+                txn.outbox[place] = self._dispatch = whole
+                return
+
+
+_NO_EFFECT: Final[Sent[Any]] = Sent(None, None)
+
+
+def send(method: Callable[P, A], /, *arguments: P.args, **named: P.kwargs) -> Sent[A]:
     """Send a request when the running transaction takes effect.
 
     The request is a transaction of its own: `send(Item.restock, Item("i1"), 5)`, or `send(item.restock, 5)`. It is
@@ -29,20 +80,23 @@ def send(method: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs) -> 
     sent it.
 
     Args:
-        method: A method, a creation or a function; also the method of a reference.
+        method: A method, a creation, a function or an effect; also the method of a reference.
         arguments: The reference, for a method of a class, and the arguments.
         named: The arguments by name.
+
+    Returns:
+        For an effect, the object whose `then` names the method that gets the outcome.
 
     Raises:
         Aborted: The method does not exist, or the arguments do not fit.
         OutsideTransaction: No transaction runs.
     """
-    _dispatch(_sender(), 0, method, arguments, named)
+    return _dispatch(_sender(), 0, method, arguments, named)
 
 
 def send_after(
-    delay: timedelta, method: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs
-) -> None:
+    delay: timedelta, method: Callable[P, A], /, *arguments: P.args, **named: P.kwargs
+) -> Sent[A]:
     """Send a request that is processed once the delay is over; see `send`.
 
     Args:
@@ -62,12 +116,12 @@ def send_after(
     if timedelta.__lt__(given, timedelta()):
         text = timedelta.__str__(given)
         raise _refused(f"a request cannot be sent into the past: the delay is {text}")
-    _dispatch(txn, _checked_us(given), method, arguments, named)
+    return _dispatch(txn, _checked_us(given), method, arguments, named)
 
 
 def send_at(
-    when: datetime, method: Callable[P, Any], /, *arguments: P.args, **named: P.kwargs
-) -> None:
+    when: datetime, method: Callable[P, A], /, *arguments: P.args, **named: P.kwargs
+) -> Sent[A]:
     """Send a request that is processed at a time, or at once if the time of the running request is later; see `send`.
 
     Args:
@@ -91,7 +145,7 @@ def send_at(
             f"{text} has no time zone, so its instant is unknown; add one, as in datetime(…, tzinfo=UTC)"
         )
     delay = datetime.__sub__(given, _UNIX_EPOCH) - timedelta(microseconds=txn.time_us)
-    _dispatch(txn, max(0, _checked_us(delay)), method, arguments, named)
+    return _dispatch(txn, max(0, _checked_us(delay)), method, arguments, named)
 
 
 def _sender() -> Transaction:
@@ -114,13 +168,15 @@ def _dispatch(
     method: Callable[..., Any],
     arguments: tuple[Any, ...],
     named: dict[str, Any],
-) -> None:
+) -> Sent[Any]:
     outlet = txn.outlet()
     try:
         body = sent(outlet, call_of(method, arguments, named))
     except RequestError as error:
         raise _refused(str(error)) from error
-    txn.outbox.append(Dispatch(body, delay_us))
+    dispatch = Dispatch(body, delay_us)
+    txn.outbox.append(dispatch)
+    return _NO_EFFECT if plan_of(method) is None else Sent(txn, dispatch)
 
 
 def _refused(why: str) -> Aborted:
@@ -133,13 +189,13 @@ def _refused(why: str) -> Aborted:
 
 
 def ask(method: Callable[P, A], /, *arguments: P.args, **named: P.kwargs) -> Ask[A]:
-    """Send a request to an entity or a function from the handler of a task; await the result to get its reply.
+    """Send a request to an entity, a function or an effect from the handler of a task; await the result to get its reply.
 
     The request is appended to the log when the step of the handler takes effect, awaited or not, and is a
     transaction of its own: `await ask(Item.reserve, Item("i1"), 2)`.
 
     Args:
-        method: A method, a creation or a function.
+        method: A method, a creation, a function or an effect.
         arguments: The reference, for a method, and the arguments.
         named: The arguments by name.
 

@@ -26,6 +26,7 @@ from penstock.model.catch_up import is_catch_up
 from penstock.model.control import is_control
 from penstock.model.request import cancelled_body, decode_failure
 from penstock.model.table_scan import is_scan
+from penstock.model.waiting_effect import is_settlement
 from penstock.orders.order import Place, Way
 
 _NOT_IN_LOG: Final = Lsn(-1)
@@ -109,6 +110,7 @@ def _check_repeatable(request_id: RequestId, outcome: Outcome) -> None:
         or is_control(outcome.body)
         or is_catch_up(outcome.body)
         or is_scan(outcome.body)
+        or is_settlement(outcome.body)
     ):
         raise RequestError(f"{request_id} is the id of a record of Penstock, and of no request")
     failure = decode_failure(reply.data)

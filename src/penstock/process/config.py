@@ -150,6 +150,27 @@ class ViewConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EffectsConfig:
+    """Settings of the process that calls effects."""
+
+    secrets: Path = setting(
+        Path(),
+        "file with a line NAME=value for each secret that `penstock.secret` returns; the effect process alone reads it",
+    )
+    at_once: int = setting(
+        8,
+        "calls of one `def` effect at a time, each in a process of its own, where `@limit` says nothing",
+        at_least=1,
+        at_most=1_000,
+    )
+    memory_mb: int = setting(
+        512,
+        "memory that a process may take for effects, beyond that of the application",
+        at_least=16,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class TargetSettings:
     """Settings of the target of one view, `views.NAME.url` and so on.
 
@@ -241,6 +262,7 @@ class Config:
         gateway: The settings of the gateways.
         view: The settings of the SQL view.
         history: The settings of snapshots, merging and forgetting.
+        effects: The settings of the process that calls effects.
         kafka: The settings of a log in Kafka.
         views: The settings of the targets of views, by the name of the view; see `target_settings`.
     """
@@ -356,6 +378,7 @@ class Config:
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     view: ViewConfig = field(default_factory=ViewConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
+    effects: EffectsConfig = field(default_factory=EffectsConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     views: Mapping[str, TargetSettings] = field(default_factory=dict, hash=False)
     store: str = ""
@@ -810,6 +833,7 @@ _TABLES: Final[dict[str, type[Any]]] = {
     "gateway": GatewayConfig,
     "view": ViewConfig,
     "history": HistoryConfig,
+    "effects": EffectsConfig,
     _KAFKA: KafkaConfig,
 }
 _KINDS: Final = {

@@ -22,7 +22,16 @@ from penstock.errors import ConfigError
 from penstock.files import durable, private
 from penstock.files.layout import HOST_ID, RUN
 
-ROLES: Final = ("supervisor", "driver", "standby", "view", "gateway", "generator", "applier")
+ROLES: Final = (
+    "supervisor",
+    "driver",
+    "standby",
+    "view",
+    "gateway",
+    "generator",
+    "applier",
+    "effects",
+)
 SINGLE: Final = frozenset({"supervisor", "driver"})
 """Roles that only one process at a time may have."""
 

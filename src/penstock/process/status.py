@@ -20,6 +20,7 @@ from penstock.log.clock import wall_clock_us
 from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import lease_standing
+from penstock.process.effect_files import EffectsReport, read_effects_report
 from penstock.process.epoch_report import EpochReport, took_ms, total_of
 from penstock.process.generator_progress import GeneratorProgress, read_progress
 from penstock.process.incidents import Incident, IncidentLog
@@ -57,6 +58,7 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
         lease_text: The same in words.
         log_text: Where the log lies; empty before the first start, or if the object store does not answer.
         views: How each view stands.
+        effects: The report of the process that calls effects; None if none has run here.
     """
 
     app: str = ""
@@ -80,6 +82,7 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
     lease_text: str = ""
     log_text: str = ""
     views: list[ViewStanding] = []
+    effects: EffectsReport | None = None
 
     def __str__(self) -> str:
         epoch = "-" if self.epoch == BEFORE_FIRST else str(self.epoch)
@@ -160,6 +163,7 @@ def survey(
         lease_text="" if lease is None else str(lease),
         log_text=log_text,
         views=view_standings(data, figures.epoch),
+        effects=read_effects_report(data),
     )
 
 

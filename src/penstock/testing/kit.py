@@ -18,30 +18,50 @@ assert isinstance(caught.value.__cause__, OutOfStock)
 ```
 """
 
+import asyncio
+import inspect
 import itertools
+import typing
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 
 from penstock.base.ids import PRINCIPAL_SEPARATOR, EntityKey, split_entity_key
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
+from penstock.engine.effect_call import (
+    arguments_of,
+    effect_id_of,
+    encoded_result,
+    protected_value,
+    settlement_of,
+)
 from penstock.engine.execute import Limits
+from penstock.engine.failure import failure_of
 from penstock.engine.streams.paused_flows import PausedFlow
-from penstock.errors import ConfigError, RequestError, UserError
+from penstock.errors import (
+    ConfigError,
+    LimitExceeded,
+    PenstockError,
+    RequestError,
+    Unencodable,
+    UserError,
+)
 from penstock.model.application import App, unknown
 from penstock.model.call import Call, Calling, returns_of
 from penstock.model.control import Erase
+from penstock.model.effect import RUNNING, TRIES, Final, Outcome, RunningEffect, plan_of
 from penstock.model.entity_type import EntityType
-from penstock.model.reply import Reply
+from penstock.model.reply import Reply, caller_of
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
+from penstock.model.waiting_effect import Settlement, WaitingEffect
 from penstock.process.erasures import subject_named
 from penstock.runtime.generators.run import GeneratorState
 from penstock.runtime.local import erasing
@@ -50,13 +70,16 @@ from penstock.state.digest import digest_of_mapping
 
 T = TypeVar("T")
 
-GENERATED_ATOMS: Final = 1_000
+GENERATED_ATOMS: typing.Final = 1_000
 """The most atoms that `generate` appends without a number."""
 
-START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+EFFECTS_MAX: typing.Final = 1_000
+"""The most rounds of effects that one request may cause."""
+
+START: typing.Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BEGINNING: typing.Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
@@ -109,10 +132,14 @@ class Kit:
         limits: Limits | None = None,
         start: datetime = START,
         durable_waits: bool = False,
+        effects: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
     ) -> None:
         """Begin without entities.
 
         Args:
+            effects: A fake for each effect that the test sends: `{charge: lambda order, cents: "ch_1"}`. It is called with the
+                arguments of the effect, at once. If it raises an exception, it is called again, as often as the effect
+                declares; `Final` ends that. It may return an `Outcome`, such as `Outcome("unknown")`.
             others: Further applications, which run together with it; see `penstock.registry`.
             limits: The limits of one transaction.
             start: The first time of the clock.
@@ -127,7 +154,9 @@ class Kit:
             clock=lambda: self.clock.time_us,
             durable_waits=durable_waits,
         )
-        self.call = self.runtime.call
+        self._reply_bytes = (limits or Limits()).reply_bytes
+        self._effects = {} if effects is None else dict(effects)
+        self.call = caller_of(self)
         self._chosen = itertools.count()
 
     def acting_as(self, principal: str) -> Calling:
@@ -145,9 +174,70 @@ class Kit:
 
         return Calling(self.runtime.app, perform)
 
+    @property
+    def app(self) -> App:
+        """The application that runs."""
+        return self.runtime.app
+
     def submit(self, call: Call[Any]) -> Reply:
-        """Process a call as a request and return its recorded reply, also if the request failed."""
-        return self.runtime.submit(call)
+        """Process a call as a request and return its recorded reply, also if the request failed.
+
+        Raises:
+            UserError: An effect was sent that has no fake.
+        """
+        reply = self.runtime.submit(call)
+        if self.app.effects:
+            self._call_effects()
+        return reply
+
+    def _call_effects(self) -> None:
+        """Call the fakes of the effects that wait, and of those that their outcomes send."""
+        for _ in range(EFFECTS_MAX):
+            waiting = self.runtime.waiting_effects()
+            if not waiting:
+                return
+            for each in waiting:
+                self.runtime.settle_effect(self._outcome_of(each))
+        raise UserError(
+            f"after {EFFECTS_MAX} rounds of effects, still more wait; their outcomes send effects without end"
+        )
+
+    def _outcome_of(self, waiting: WaitingEffect) -> Settlement:
+        name = waiting.function
+        fake = next(
+            (fake for given, fake in self._effects.items() if effect_name(given) == name), None
+        )
+        if fake is None:
+            raise UserError(
+                f"effect {name} was sent by {waiting.group}, and this kit has no fake for it; add one: "
+                f"Kit(app, effects={{{name}: lambda *arguments: …}})"
+            )
+        identity = effect_id_of(b"kit", waiting)
+        try:
+            arguments, named = arguments_of(self.app, waiting)
+        except PenstockError as error:
+            return settlement_of(waiting, "failed", error=str(error), effect_id=identity)
+        plan = plan_of(inspect.unwrap(self.app.effects[name].function, stop=plan_of))
+        assert plan is not None, "the application has it as an effect"
+        why, tries = "", 0
+        while tries < min(plan.tries, TRIES):
+            tries += 1
+            try:
+                result = _called(fake, identity, arguments, named)
+                if isinstance(result, Outcome) and not result.done:
+                    return settlement_of(
+                        waiting, result.status, error=result.error, tries=tries, effect_id=identity
+                    )
+                given = result.value if isinstance(result, Outcome) else result
+                value = encoded_result(self.app.effects[name], given, self._reply_bytes)
+                value = protected_value(self.app, waiting, value)
+                return settlement_of(waiting, "done", value=value, tries=tries, effect_id=identity)
+            except (Final, Unencodable, LimitExceeded) as failed:
+                why = _text_of(failed)
+                break
+            except Exception as failed:  # noqa: BLE001 -- a fake fails as the function may
+                why = _text_of(failed)
+        return settlement_of(waiting, "failed", error=why, tries=tries, effect_id=identity)
 
     def append(self, stream: Stream[T] | str, events: Iterable[T], *, check: bool = True) -> Reply:
         """Publish events on a stream, as one atom, and run everything that they cause.
@@ -238,7 +328,11 @@ class Kit:
         Raises:
             UserError: Workflows or requests go on without end.
         """
-        if not self.runtime.settle():
+        is_settled = self.runtime.settle()
+        if self.app.effects:
+            self._call_effects()
+            is_settled = self.runtime.settle()
+        if not is_settled:
             raise UserError(
                 f"after {LATER_RECORDS} records, or {LATER_CASCADES} of them full of steps, there is still more to process; a cycle of workflows ends when an atom "
                 "in it is empty, and a cycle of requests when one sends no other"
@@ -336,6 +430,27 @@ class Kit:
 
     def _entity_type(self, name: str) -> EntityType:
         return self.runtime.app.entity(name)
+
+
+def effect_name(given: object) -> str:
+    """Return the name of an effect, which a test gives as the function or as its name."""
+    return given if isinstance(given, str) else str(getattr(given, "__name__", given))
+
+
+def _called(
+    fake: Callable[..., Any], identity: str, arguments: Iterable[Any], named: Mapping[str, Any]
+) -> Any:
+    token = RUNNING.set(RunningEffect(identity, lambda name: f"<{name}>"))
+    try:
+        result = fake(*arguments, **named)
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+    finally:
+        RUNNING.reset(token)
+
+
+def _text_of(failed: Exception) -> str:
+    failure = failure_of(failed, 0, 0)
+    return f"{failure.kind}: {failure.message}"
 
 
 def _name(stream: Stream[Any] | str) -> str:

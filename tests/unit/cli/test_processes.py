@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from penstock.base.ids import Epoch
-from penstock.cli.running.processes import Appliers, ChildOptions, children_of
+from penstock.cli.running.processes import ChildOptions, Followers, children_of
 from penstock.journal.deployments import NAME, Deployments
 from penstock.model.control import DeployedCode
 from penstock.process.config import Config
@@ -33,7 +33,7 @@ def test_standby_is_a_second_driver(tmp_path: Path) -> None:
 
 def test_each_view_of_the_newest_deployment_has_an_applier(tmp_path: Path) -> None:
     """A deployment changes the list; a file that cannot be read leaves it as it is."""
-    appliers = Appliers(ChildOptions("app.py", None, ()), Config(tmp_path))
+    appliers = Followers(ChildOptions("app.py", None, ()), Config(tmp_path))
 
     def names() -> list[str]:
         return [child.command[child.command.index("feed") + 2] for child in appliers()]

@@ -1,4 +1,4 @@
-"""`penstock resume`: let the views of a restored or forked directory write into their targets."""
+"""`penstock resume`: let the views of a restored or forked directory write, and its effects be called."""
 
 from typing import Final
 
@@ -8,10 +8,11 @@ from penstock.cli.orders.view import show_views
 from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 
-HELP: Final = """End the hold of a restored or forked directory: its views write into their targets from now on.
+HELP: Final = """End the hold of a restored or forked directory: its views write into their targets from now on, and its effects are called.
 
-A copy begins with its views held, because the settings may name the databases of the original. Give the copy databases
-of its own, or end the original, and then resume. A position of the original in a target is refused until
+A copy begins with its views and effects held: the settings may name the databases of the original, and a mail that the
+original has sent would be sent again. Give the copy databases of its own, or end the original, discard the effects that
+must not be called, and then resume. A position of the original in a target is refused until
 penstock view rebuild.
 
 \b

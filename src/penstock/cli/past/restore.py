@@ -123,6 +123,10 @@ def print_branch(branch: "Branch", how: str, app: str, folder: Path, *, as_json:
             console.print(
                 f"its views write nothing until penstock resume --data {branch.data}: {', '.join(branch.held)}"
             )
+        if branch.held_effects:
+            console.print(
+                f"its effects are not called until penstock resume --data {branch.data}: {', '.join(branch.held_effects)}"
+            )
         console.print(f"run it: penstock run {app} --data {branch.data}")
 
     print_result(branch, show, as_json=as_json)

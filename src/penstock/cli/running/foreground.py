@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.running.processes import Appliers, ChildOptions, children_of
+from penstock.cli.running.processes import ChildOptions, Followers, children_of
 from penstock.cli.running.replaced_source import replacement_text
 from penstock.cli.running.status_line import shown
 from penstock.cli.running.supervisor import Child, Supervisor
@@ -47,6 +47,7 @@ _STYLES: Final = {
     "gateway": "green",
     "generator": "blue",
     "applier": "magenta",
+    "effects": "blue",
 }
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 -- no bind
 
@@ -100,7 +101,7 @@ class Foreground:
             settings = replace(settings, gateway=replace(settings.gateway, port=port))
             children, appliers = (
                 self.children(self.options, settings),
-                Appliers(self.options, settings),
+                Followers(self.options, settings),
             )
             supervisor = Supervisor(children, self.say, self.tell, appliers)
             url = url_of(settings)

@@ -1,4 +1,4 @@
-"""The processes of an application as a supervisor starts them: driver, standby, SQL view, gateways, generators, appliers.
+"""The processes of an application as a supervisor starts them: driver, standby, SQL view, gateways, generators, appliers, effects.
 
 Each is a command of its own that can be run alone, with the same settings.
 """
@@ -17,7 +17,7 @@ from penstock.cli.running.supervisor import Child
 from penstock.errors import PenstockError
 from penstock.files.roots import journal_root, store_of
 from penstock.journal.deployments import NAME, Deployments
-from penstock.process import presence, view_files
+from penstock.process import effect_files, presence, view_files
 from penstock.process.config import Config
 from penstock.process.driver_claim import give_up_for_dead
 from penstock.process.generator_progress import ROLE
@@ -96,8 +96,8 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
     ]
 
 
-class Appliers:
-    """The appliers of the views that the newest deployment declares."""
+class Followers:
+    """The processes that the newest deployment asks for: an applier of each view, and the process that calls effects."""
 
     def __init__(self, options: ChildOptions, settings: Config) -> None:
         self._options = options
@@ -107,7 +107,7 @@ class Appliers:
         self._children: list[Child] = []
 
     def __call__(self) -> Sequence[Child]:
-        """Return a child for each view; a file of deployments that cannot be read changes nothing."""
+        """Return a child for each of them; a file of deployments that cannot be read changes nothing."""
         try:
             stamp = self._deployments.root.stamp(NAME)
         except OSError:
@@ -115,7 +115,9 @@ class Appliers:
         if stamp not in (None, self._stamp):
             with suppress(PenstockError):
                 views = self._deployments.views()
+                effects = self._deployments.effects()
                 self._children = [self._applier(view) for view in views]
+                self._children += [self._effects()] if effects else []
                 self._stamp = stamp
         return self._children
 
@@ -129,6 +131,16 @@ class Appliers:
             words=("view", "feed"),
             behind=(view,),
             flags=flags,
+        )
+        return replace(child, needed=False, patience_s=_PATIENCE_S)
+
+    def _effects(self) -> Child:
+        child = _child(
+            effect_files.ROLE,
+            self._options,
+            self._settings,
+            words=("effects", "serve"),
+            flags=["--deployed"],
         )
         return replace(child, needed=False, patience_s=_PATIENCE_S)
 
@@ -178,5 +190,5 @@ def _child(
     for assignment in (*options.assignments, f"gateway.port={settings.gateway.port}"):
         program += ["--set", assignment]
     # A process that has ended comes back with the code that is in force: the source may have changed since.
-    again = () if role in (ROLE, view_files.ROLE) else ("--deployed",)
+    again = () if role in (ROLE, view_files.ROLE, effect_files.ROLE) else ("--deployed",)
     return Child(role, program, ready, progress, stop_s, again=again)

@@ -14,6 +14,7 @@ from penstock.cli.remote import RemoteOptions
 from penstock.dataflow.rates import Rates
 from penstock.files.layout import RUN
 from penstock.process.clock_jumps import ClockJumps
+from penstock.process.effect_files import EffectsReport
 from penstock.process.generator_progress import GeneratorProgress
 from penstock.process.incidents import FILE_NAME, Incident
 from penstock.process.lease import LeaseStanding
@@ -81,6 +82,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         rates: The rates of streams and of calls over the last seconds, and with `--url` the lag of each workflow.
         partitions: The number of partitions; None before the first epoch.
         views: How each view stands.
+        effects: The report of the process that calls effects; None if none has run here.
         lease: Which driver holds the lease of an application in an object store, and since when it is unchanged.
         log: Where the log lies: `embedded, in FOLDER`, or its topic; empty before the first start.
     """
@@ -103,6 +105,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int | None = None
     clock_jumps: ClockJumps = ClockJumps()
     views: list[ViewStanding] = []
+    effects: EffectsReport | None = None
     lease: LeaseStanding | None = None
     log: str = ""
 
@@ -165,6 +168,7 @@ def _status(seen: "ApplicationStatus", **of_data: Any) -> Status:
         partitions=seen.partitions or None,
         clock_jumps=seen.clock_jumps,
         views=seen.views,
+        effects=seen.effects,
         lease=seen.lease,
         log=seen.log_text,
         **of_data,
@@ -225,6 +229,7 @@ def _show(status: Status, console: "Console") -> None:
     for generator in status.generators:
         console.print(generator_text(generator), style="red" if generator.reason else "")
     _show_views(status.views, console)
+    _show_effects(status.effects, console)
     _show_notes(status, console)
     if status.incidents:
         newest = status.incidents[0]
@@ -267,6 +272,20 @@ def _show_views(views: list[ViewStanding], console: "Console") -> None:
     for view in views:
         is_well = view.state == ViewState.FOLLOWING and not view.incomplete
         console.print(view_text(view), style="" if is_well else "yellow", markup=False)
+
+
+def _show_effects(effects: EffectsReport | None, console: "Console") -> None:
+    if effects is None:
+        return
+    dead = sum(each.dead for each in effects.functions)
+    waiting = sum(each.waiting for each in effects.functions)
+    letters = (
+        f", {counted(dead, 'dead letter', 'dead letters')}: penstock effects list" if dead else ""
+    )
+    text = f"effects: {effects.state}, {waiting:,} wait{letters}"
+    text = "; ".join(filter(None, (text, effects.reason, effects.remedy)))
+    is_well = effects.state == "following" and not (dead or effects.reason)
+    console.print(text, style="" if is_well else "yellow", markup=False)
 
 
 def view_text(view: ViewStanding) -> str:

@@ -6,6 +6,7 @@ import { count, rate } from "./format.js";
 import { live } from "./live.js";
 import { decoded } from "./paths.js";
 import * as deployments from "./deployments.js";
+import * as effects from "./effects.js";
 import * as entities from "./entities.js";
 import * as erasures from "./erasures.js";
 import * as flow from "./flow.js";
@@ -27,6 +28,7 @@ const PAGES = [
   ["streams", "Streams", streams],
   ["requests", "Requests", requests],
   ["views", "Views", views],
+  ["effects", "Effects", effects],
   ["search", "Search", search],
   ["flow", "Flow", flow],
   ["deployments", "Deployments", deployments],
@@ -39,6 +41,7 @@ const PAGES = [
 const USED = {
   streams: (plan) => plan.stream_operators.length > 0,
   erasures: (plan) => erasures.personalOf(plan).length > 0,
+  effects: (_plan, status) => Boolean(status?.effects),
   views: (_plan, status) => status?.views.length > 0,
   search: (_plan, status) => search.searchedOf(status?.views ?? []).length > 0,
 };

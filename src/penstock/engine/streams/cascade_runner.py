@@ -46,6 +46,7 @@ from penstock.engine.streams.derived_ids import (
     ended_root,
     is_question_id,
     part_id,
+    settled_effect,
     step_id,
 )
 from penstock.engine.streams.generator_positions import GeneratorPositions
@@ -66,8 +67,12 @@ from penstock.engine.streams.stored_cascade import (
     StoredQueue,
     steps_codec,
 )
-from penstock.engine.streams.system_rows import REQUESTS, STEPS, former_rest_key
-from penstock.engine.streams.waiting import Answer, Place, PortalQuestion, Waits
+from penstock.engine.streams.system_rows import (
+    REQUESTS,
+    STEPS,
+    former_rest_key,
+)
+from penstock.engine.streams.waiting import Answer, Asker, Place, PortalQuestion, Waits
 from penstock.engine.streams.workflow_step import StepServices, WorkflowStep, direct_task
 from penstock.errors import Deadlock, Internal, LimitExceeded, Unhandled, UserError
 from penstock.model.application import App
@@ -90,6 +95,7 @@ from penstock.model.streams.stream import Atom, Stream
 from penstock.model.streams.task_type import flow_of
 from penstock.model.streams.topology import Subscriber
 from penstock.model.streams.workflow_plan import WorkflowPlan
+from penstock.model.waiting_effect import answer_in, effect_key
 
 # Each pass of an epoch has its own share, so a cascade takes at most twice the share of an epoch. A record whose cascade
 # is cut halves the share of the records behind it: however many endless cascades an epoch has, they take little time.
@@ -854,7 +860,7 @@ class CascadeRunner:
         if MARK not in root:  # nothing of an earlier record depends on it
             self._queue_published(cascade)
             return None
-        arrived = self._waits.take_arrived(root, reply, failure) if is_question_id(root) else None
+        arrived = self._arrived(root, reply, failure) if is_question_id(root) else None
         if arrived is not None:
             asker, answer = arrived
             answer = self.personal.protected(answer, cascade.subject)
@@ -866,6 +872,24 @@ class CascadeRunner:
             for stream, step, failed in self.paused.resume(cascade):
                 self._set_step_aside(cascade, stream, step, failed)
         return rest
+
+    def _arrived(
+        self, root: RequestId, reply: bytes, failure: Failure | None
+    ) -> tuple[Asker, Answer] | None:
+        """Return the reply that a record is for a handler: of a request, of an effect, or the end of the time of either."""
+        effect = settled_effect(root)
+        if effect is not None:
+            answer = answer_in(reply) if failure is None else None
+            asker = None if answer is None else self._waits.take_asker(effect)
+            if answer is None or asker is None:
+                return None
+            return asker, Answer(effect, asker.handler, *answer)
+        if failure is None and self._app.effects and self._waits_for_effect(root):
+            return None  # its outcome is another record
+        return self._waits.take_arrived(root, reply, failure)
+
+    def _waits_for_effect(self, root: RequestId) -> bool:
+        return self._read(effect_key(root)) is not None
 
     def _take_piece(self, cascade: Cascade) -> None:
         """Let a workflow take the piece of atoms, or of rows, that the record is."""

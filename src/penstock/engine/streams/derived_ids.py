@@ -6,6 +6,7 @@ The id of a record can be derived itself: a request that sends a request, again 
 ids. So a long id of a record is replaced by its beginning and a hash of it, before an id is derived from it.
 """
 
+import re
 from hashlib import blake2b
 from typing import Final
 
@@ -13,8 +14,8 @@ from penstock.base.ids import DERIVED_MARK, RequestId
 
 MARK: Final = DERIVED_MARK
 
-OF_NO_REQUEST: Final = f"{MARK}(s[0-9]+|c[0-9]+|t)$"
-"""A regular expression: a step, a continuation and the end of a question's time have ids that end so."""
+OF_NO_REQUEST: Final = f"{MARK}(s[0-9]+|c[0-9]+|t|[obrd][0-9]+)$"
+"""A regular expression: a step, a continuation, the end of a question's time and a record about an effect have ids that end so."""
 
 LENGTH_MAX: Final = 1_000
 """The longest id of a record from which ids are derived unchanged; an id that a caller chooses is shorter."""
@@ -80,6 +81,30 @@ def timeout_id(question: str) -> RequestId:
 def timed_question(record: RequestId) -> RequestId | None:
     """Return the id of the question whose time a record ends; None for another record."""
     return RequestId(record.removesuffix(_TIMEOUT)) if record.endswith(_TIMEOUT) else None
+
+
+def outcome_id(effect: str, round_number: int) -> RequestId:
+    """Return the id of the record with the outcome of an effect: `order-7~~1~~o1`."""
+    return RequestId(f"{effect}{MARK}o{round_number}")
+
+
+def beginning_id(effect: str, round_number: int) -> RequestId:
+    """Return the id of the record before the call of a `once=True` effect: `order-7~~1~~b1`."""
+    return RequestId(f"{effect}{MARK}b{round_number}")
+
+
+def order_id(effect: str, order: str, number: int) -> RequestId:
+    """Return the id of an operator's record about an effect: `order-7~~1~~r1` to retry it, `order-7~~1~~d1` to discard it."""
+    return RequestId(f"{effect}{MARK}{order[0]}{number}")
+
+
+_SETTLES: Final = re.compile(f"{MARK}[od][0-9]+$")
+
+
+def settled_effect(record: RequestId) -> RequestId | None:
+    """Return the id of the effect that a record may end; None for another record."""
+    match = _SETTLES.search(record)
+    return None if match is None else RequestId(record[: match.start()])
 
 
 def is_question_id(request_id: RequestId) -> bool:

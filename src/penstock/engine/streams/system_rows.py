@@ -1,13 +1,12 @@
 """System rows: rows of the state that belong to no class of the application.
 
 Work that outlives its log record is kept in them: handlers that wait, and events that wait behind these handlers.
-Their names begin with `$`, so no class has such a name. They are written, restored and copied as entities are.
+Their names begin with `$`, so no class has such a name; that of effects is in `model.waiting_effect`. They are written, restored and copied as entities are.
 """
 
-from hashlib import blake2b
 from typing import Final
 
-from penstock.base.ids import EntityKey, RequestId, entity_key
+from penstock.base.ids import EntityKey, RequestId, bounded, entity_key
 
 WAIT: Final = "$wait"
 """A handler that waits; the key is the id of the handler."""
@@ -55,19 +54,10 @@ TABLE: Final = "$table"
 SCANNED: Final = "$scanned"
 """The progress of a scan for published tables; the key has the class or the workflow."""
 
-_TEXT_BYTES: Final = 400
-
 
 def system_key(name: str, text: str) -> EntityKey:
     """Return the key of a system row; a long text is replaced by a hash of it."""
     return entity_key(name, bounded(text))
-
-
-def bounded(text: str) -> str:
-    """Return a text, or a hash of a long one."""
-    if len(text) * 4 > _TEXT_BYTES and len(text.encode()) > _TEXT_BYTES:
-        return blake2b(text.encode(), digest_size=32).hexdigest()
-    return text
 
 
 def former_rest_key(name: str, continuation: RequestId) -> EntityKey:

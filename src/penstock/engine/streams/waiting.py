@@ -16,7 +16,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from penstock.base.encoder import Encoder
-from penstock.base.ids import EntityKey, RequestId
+from penstock.base.ids import EntityKey, RequestId, bounded
 from penstock.engine.execute import Executor
 from penstock.engine.streams.derived_ids import timed_question, timeout_id
 from penstock.engine.streams.held_state import HeldState
@@ -27,7 +27,6 @@ from penstock.engine.streams.system_rows import (
     QUEUED,
     TURN,
     WAIT,
-    bounded,
     system_key,
 )
 from penstock.errors import TimedOut, UserError

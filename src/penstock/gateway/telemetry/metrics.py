@@ -15,6 +15,7 @@ from penstock.process import presence
 from penstock.process.clock_jumps import clock_jumps
 from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import lease_standing
+from penstock.process.effect_files import read_effects_report
 from penstock.process.generator_progress import RUNNING, read_progress
 from penstock.process.metrics import (
     APPEND_S,
@@ -273,6 +274,7 @@ class _CurrentGauges:
                 "penstock_view_epoch", "Epoch of SQL answers; absent without a view.", viewed
             )
         yield from _view_metrics(self._data, status.epoch)
+        yield from _effect_metrics(self._data)
         atoms = GaugeMetricFamily(
             "penstock_generator_atoms",
             "Atoms of a generator that are on its stream.",
@@ -378,3 +380,37 @@ def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":
             asked.add_metric([view.name], view.asked_ms / 1_000)
             rests.add_metric([view.name], int(view.rests))
     yield from (epoch, lag, failed, states, unerased, gaps, asked, rests)
+
+
+def _effect_metrics(data: Path) -> "Iterator[Metric]":
+    """Yield the metrics of effects, as the process that calls them has reported."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415
+
+    report = read_effects_report(data)
+    if report is None:
+        return
+    names = ["effect"]
+    waiting = GaugeMetricFamily(
+        "penstock_effects_waiting",
+        "Effects that have not ended and are not called now.",
+        labels=names,
+    )
+    running = GaugeMetricFamily(
+        "penstock_effects_running", "Effects that are called.", labels=names
+    )
+    dead = GaugeMetricFamily(
+        "penstock_effects_dead", "Effects that have failed for good: dead letters.", labels=names
+    )
+    calls = CounterMetricFamily(
+        "penstock_effects_calls", "Calls since the start of the effect process.", labels=names
+    )
+    failures = CounterMetricFamily(
+        "penstock_effects_failures", "Calls that have failed.", labels=names
+    )
+    for each in report.functions:
+        waiting.add_metric([each.function], each.waiting)
+        running.add_metric([each.function], each.running)
+        dead.add_metric([each.function], each.dead)
+        calls.add_metric([each.function], each.calls)
+        failures.add_metric([each.function], each.failures)
+    yield from (waiting, running, dead, calls, failures)

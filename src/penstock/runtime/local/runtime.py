@@ -20,6 +20,7 @@ import msgspec
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
 from penstock.base.subject_keys import MemoryKeys, new_tree
+from penstock.engine.effect_call import record_id
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.imported import ImportResult, imported, refusal_of, result_of
 from penstock.engine.replay import apply_changes
@@ -70,6 +71,7 @@ from penstock.model.streams.stream import Atom, Stream
 from penstock.model.table_scan import ScannedKey, encode_scan, with_keys
 from penstock.model.versions.schema_change import compare_classes, with_first_versions
 from penstock.model.versions.waiting_types import WaitingTypes, misread_types, waiting_types
+from penstock.model.waiting_effect import EFFECT, Settlement, WaitingEffect, decode_waiting_effect
 from penstock.process.guard import Guard
 from penstock.runtime.generators.run import GeneratorRun, GeneratorState
 from penstock.runtime.generators.runner import Appended, GeneratorRunner
@@ -134,6 +136,9 @@ class LocalRuntime:
             set()
         )  # classes that ever had a row, as the journal's shapes know them
         self._waiting: WaitingTypes = {}  # the types of waiting values, at the last deployment
+        self._effects: dict[
+            EntityKey, None
+        ] = {}  # the rows of effects, in the order of their sends
         self.streams: dict[str, list[Atom]] = {}
         self._later: deque[Record] = deque()
         self._cuts: Mapping[RequestId, Cut] = {}
@@ -335,6 +340,15 @@ class LocalRuntime:
         self._cuts = self._runner.cuts = {}
         return replies
 
+    def waiting_effects(self) -> list[WaitingEffect]:
+        """Return the effects that wait, in the order in which they were sent. This runtime calls none; see `settle_effect`."""
+        rows = [decode_waiting_effect(self.state[key]) for key in self._effects]
+        return [row for row in rows if row.state != "dead"]
+
+    def settle_effect(self, settlement: Settlement) -> Reply:
+        """Record the outcome of an effect, and run everything that it causes; only the first outcome counts."""
+        return self._submit(settlement.body(), record_id(settlement))
+
     def _guard(self) -> Guard:
         """Return the limits of handlers; this process is the user's, so no handler ends it."""
         return Guard(self._executor, self._limits, may_end_process=False)
@@ -484,6 +498,11 @@ class LocalRuntime:
         for key in filterfalse(self.state.__contains__, writes):
             self._written.add(split_entity_key(key)[0])
         apply_changes(self.state, writes)
+        for key in filter(_is_effect, writes) if self.app.effects else ():
+            if writes[key] is None:
+                self._effects.pop(key, None)
+            else:
+                self._effects[key] = None
 
     def _note_failure(self, failure: Failure) -> None:
         error = raised_by(failure)
@@ -497,3 +516,7 @@ class LocalRuntime:
 
     def _keys(self, prefix: str) -> list[EntityKey]:
         return sorted(key for key in self.state if key.startswith(prefix))
+
+
+def _is_effect(key: EntityKey) -> bool:
+    return key.startswith(f"{EFFECT}/")

@@ -89,6 +89,7 @@ class DeployExecutor:
                     by=control.by,
                     waiting=loaded.waiting,
                     views=loaded.views,
+                    effects=loaded.effects,
                 )
 
 

@@ -172,6 +172,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
     late: list[Subscribe]
     waiting: WaitingTypes
     views: tuple[str, ...]
+    effects: tuple[str, ...]
     scans: list[TableScan]
 
 

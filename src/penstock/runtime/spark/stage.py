@@ -435,6 +435,7 @@ class Worker:
             late,
             waiting_types(code.app),
             tuple(code.app.views),
+            tuple(code.app.effects),
             first_pieces(code.app.topology, since),
         )
         return TaskResult(loaded=messages.encode(loaded))

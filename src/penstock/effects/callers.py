@@ -1,0 +1,391 @@
+"""The processes that call effects: user code, so each may hang, die, or take all memory.
+
+A *caller* is a fork of the effect process. It reads calls from a pipe and writes their ends to another one. There are two kinds:
+one makes one call at a time, the other makes many calls of `async def` effects on one event loop. The parent kills a caller whose
+call takes too long, so nothing that a function does delays another function.
+"""
+
+import asyncio
+import inspect
+import os
+import resource
+import signal
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+from typing import Final as Fixed
+
+import msgspec
+
+from penstock.effects.secrets import Secrets
+from penstock.engine.effect_call import arguments_of, encoded_result, protected_value
+from penstock.engine.failure import failure_of
+from penstock.errors import Erased, LimitExceeded, PenstockError, RequestError, Unencodable
+from penstock.model.application import App
+from penstock.model.effect import RUNNING, Final, RetryAfter, RunningEffect
+from penstock.model.waiting_effect import WaitingEffect, decode_waiting_effect
+from penstock.process.child_process import ChildProcess, start
+
+_LENGTH: Fixed = struct.Struct("<I")
+_CHUNK: Fixed = 1 << 16
+_STATM: Fixed = 5
+"""The field of `/proc/self/statm` with the number of pages that RLIMIT_DATA limits."""
+
+BLOCKED_S: Fixed = 5.0
+"""How long a call may keep the event loop before its process ends; other calls wait for the loop."""
+
+_TICK_S: Fixed = 0.5
+_SLACK_BYTES: Fixed = 64 << 10
+
+BLOCKED: Fixed = 4
+"""The exit code of a caller whose event loop was kept by one call."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A call for a caller.
+
+    Attributes:
+        number: The number of the call.
+        effect_id: The result of `effect_id()` in it.
+        row: The row of the effect.
+        timeout_s: The time of the call on the event loop.
+    """
+
+    number: int
+    effect_id: str
+    row: bytes
+    timeout_s: float
+
+
+class CallEnd(msgspec.Struct, frozen=True, array_like=True):
+    """The end of a call.
+
+    Attributes:
+        value: The encoded result; None after a failure.
+        error: The failure.
+        is_final: Whether no further try would help.
+        after_s: The pause that the other side has asked for; None without one.
+        blocks: Whether it has kept the event loop.
+        leaves: Whether the caller ends then, so that it gets no other call.
+        has_ended: Whether the function has ended; not if its time is over, or if it keeps the loop.
+    """
+
+    number: int
+    value: bytes | None
+    error: str = ""
+    is_final: bool = False
+    after_s: float | None = None
+    blocks: bool = False
+    leaves: bool = False
+    has_ended: bool = True
+
+
+_encode: Fixed = msgspec.msgpack.Encoder().encode
+_decode_call: Fixed = msgspec.msgpack.Decoder(Call).decode
+_decode_end: Fixed = msgspec.msgpack.Decoder(CallEnd).decode
+
+
+@dataclass(frozen=True, slots=True)
+class CallerCode:
+    """The parts of which a caller is made.
+
+    Attributes:
+        data: The data directory, none of whose open files a caller keeps.
+        number: The number of the deployment. Callers of a former deployment end after their calls.
+        still: A context in which no other thread of this process holds a lock of a library.
+    """
+
+    app: App
+    data: Path
+    secrets: Secrets
+    memory_bytes: int
+    reply_bytes: int
+    number: int
+    still: AbstractContextManager[object]
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """A caller, as its parent knows it.
+
+    Attributes:
+        calls: The running calls, with the time at which each must have ended.
+        on_loop: Whether it makes many calls of `async def` effects.
+        idle_since: When its last call ended.
+    """
+
+    code: CallerCode
+    on_loop: bool
+    source: int
+    sink: int
+    process: ChildProcess
+    calls: dict[int, float] = field(default_factory=dict)
+    idle_since: float = 0.0
+    received: bytearray = field(default_factory=bytearray)
+
+    def call(self, call: Call, until: float) -> bool:
+        """Hand over a call; return whether the caller still takes any."""
+        data = _encode(call)
+        try:
+            _write_all(self.sink, _LENGTH.pack(len(data)) + data)
+        except OSError:
+            return False
+        self.calls[call.number] = until
+        return True
+
+    def ends(self) -> tuple[list[CallEnd], bool]:
+        """Return the calls that have ended, and whether the caller itself has."""
+        try:
+            data = os.read(self.source, _CHUNK * 16)
+        except BlockingIOError:
+            return [], False
+        except OSError:
+            data = b""
+        self.received += data
+        ends: list[CallEnd] = []
+        most = self.code.reply_bytes + _SLACK_BYTES
+        while len(self.received) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self.received)
+            if size > most:  # a function has written to the pipe
+                return ends, True
+            if len(self.received) < _LENGTH.size + size:
+                break
+            frame = bytes(self.received[_LENGTH.size : _LENGTH.size + size])
+            del self.received[: _LENGTH.size + size]
+            try:
+                end = _decode_end(frame)
+            except msgspec.MsgspecError:
+                return ends, True
+            if self.calls.pop(end.number, None) is not None:
+                ends.append(end)
+        return ends, not data
+
+    def end(self) -> str:
+        """Kill it, and return how it had ended."""
+        with suppress(OSError):
+            os.close(self.sink)
+        with suppress(OSError):
+            os.close(self.source)
+        code = self.process.end()
+        if code < 0:
+            with suppress(ValueError):
+                return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+
+def start_caller(code: CallerCode, *, on_loop: bool, others: Sequence["Caller"]) -> Caller:
+    """Fork a caller.
+
+    Args:
+        others: The other callers, whose pipes it must not hold open.
+
+    Raises:
+        OSError: The system cannot create a process.
+    """
+    request_source, request_sink = os.pipe()
+    reply_source, reply_sink = os.pipe()
+    closed = [request_sink, reply_source]
+    for other in others:
+        closed += [other.source, other.sink]
+    work = partial(_serve, code, request_source, reply_sink, on_loop=on_loop)
+    try:
+        process = start(work, None, code.still, closed)
+    except OSError:
+        for descriptor in (request_source, request_sink, reply_source, reply_sink):
+            os.close(descriptor)
+        raise
+    os.close(request_source)
+    os.close(reply_sink)
+    os.set_blocking(reply_source, False)
+    return Caller(code, on_loop, reply_source, request_sink, process, {}, time.monotonic())
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _serve(code: CallerCode, source: int, sink: int, _pipe: IO[bytes], *, on_loop: bool) -> None:
+    """Make calls until the parent ends; this is the work of a caller."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    with suppress(OSError):  # only Linux counts and limits this
+        pages = int(Path("/proc/self/statm").read_text().split()[_STATM])
+        most = pages * resource.getpagesize() + code.memory_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    _let_go(code.data)
+    import gc  # noqa: PLC0415 -- the parent's garbage stays: a collection would copy its pages
+
+    gc.freeze()
+    gc.enable()
+    if on_loop:
+        asyncio.run(_serve_on_loop(code, source, sink))
+    else:
+        _serve_one_by_one(code, source, sink)
+
+
+def _let_go(data: Path) -> None:
+    """Let the open files of a data directory, such as the log, be others: a function may write to any descriptor."""
+    beginning = f"{data.resolve()}/"
+    null = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208 -- a fifth of the time
+        with suppress(
+            OSError
+        ):  # the descriptor of the directory itself, and pipes on other systems
+            if str(Path(f"/proc/self/fd/{name}").readlink()).startswith(beginning):
+                # Not closed: the next file would get the number, and objects of the parent still have it.
+                os.dup2(null, int(name))
+
+
+def _serve_one_by_one(code: CallerCode, source: int, sink: int) -> None:
+    with open(source, "rb", closefd=False) as calls:
+        while len(head := calls.read(_LENGTH.size)) == _LENGTH.size:
+            call = _decode_call(calls.read(*_LENGTH.unpack(head)))
+            end = _made(code, call)
+            data = _encode(end)
+            _write_all(sink, _LENGTH.pack(len(data)) + data)
+            if end.leaves:
+                os._exit(0)
+
+
+def _made(code: CallerCode, call: Call) -> CallEnd:
+    """Make a call, and return its end."""
+    token = RUNNING.set(RunningEffect(call.effect_id, code.secrets.get))
+    try:
+        effect = decode_waiting_effect(call.row)
+        result = _called(code.app, effect)
+        if inspect.iscoroutine(result):
+            result = asyncio.run(result)
+        return CallEnd(call.number, _value(code, effect, result))
+    except BaseException as raised:  # noqa: BLE001 -- user code may raise any exception
+        return _failure(code, call.number, raised)
+    finally:
+        RUNNING.reset(token)
+
+
+def _called(app: App, effect: WaitingEffect) -> Any:
+    arguments, named = arguments_of(app, effect)
+    return app.effects[effect.function].function(*arguments, **named)
+
+
+def _value(code: CallerCode, effect: WaitingEffect, result: object) -> bytes:
+    value = encoded_result(code.app.effects[effect.function], result, code.reply_bytes)
+    named = code.secrets.found_in(value)
+    if named:
+        raise Unencodable(f"the result of {effect.function} contains the secret {named}")
+    return protected_value(code.app, effect, value)
+
+
+_FINAL: Fixed = (Final, Unencodable, LimitExceeded, Erased, RequestError)
+"""Errors after which no further try helps: the function says so, or its arguments or its result do not fit."""
+
+
+def _failure(code: CallerCode, number: int, raised: BaseException) -> CallEnd:
+    cls = type(raised)  # not `isinstance`, which asks the object for its class
+    failure = failure_of(raised, code.memory_bytes, 0)
+    text = f"{failure.kind}: {failure.message}" if failure.message else failure.kind
+    if issubclass(cls, PenstockError):
+        text = failure.message
+    after_s = None
+    if issubclass(cls, RetryAfter):
+        with suppress(BaseException):  # a subclass may have replaced the attribute
+            after_s = float(raised.seconds)  # type: ignore[attr-defined]
+    is_final = issubclass(cls, _FINAL)
+    # The memory of a function may stay allocated, and the next function would fail for it.
+    leaves = issubclass(cls, MemoryError)
+    return CallEnd(number, None, code.secrets.without(text), is_final, after_s, leaves=leaves)
+
+
+class _Loop:
+    """The event loop of a caller: its calls, and the facts for a watching thread."""
+
+    def __init__(self, code: CallerCode, sink: int) -> None:
+        self.code = code
+        self._sink = sink
+        self.numbers: dict[asyncio.Task[Any], int] = {}
+        self.ticked = time.monotonic()
+        self._writing = threading.Lock()
+
+    def tell(self, end: CallEnd) -> None:
+        data = _encode(end)
+        with self._writing:
+            _write_all(self._sink, _LENGTH.pack(len(data)) + data)
+
+    async def tick(self) -> None:
+        while True:
+            self.ticked = time.monotonic()
+            await asyncio.sleep(_TICK_S)
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the process if a call keeps the loop; this is the work of a thread."""
+        while True:
+            time.sleep(_TICK_S)
+            if time.monotonic() - self.ticked <= BLOCKED_S:
+                continue
+            task = asyncio.current_task(loop)
+            number = None if task is None else self.numbers.get(task)
+            if number is not None:
+                error = f"it kept the event loop for {BLOCKED_S:g} s, so that other effects had to wait; use await, or def"
+                self.tell(CallEnd(number, None, error, blocks=True, leaves=True, has_ended=False))
+            os._exit(BLOCKED)
+
+    async def make(self, call: Call) -> None:
+        """Make a call, and tell its end."""
+        task = asyncio.ensure_future(self._guarded(call))
+        self.numbers[task] = call.number
+        try:
+            done, _ = await asyncio.wait({task}, timeout=call.timeout_s)
+            if done:
+                self.tell(task.result())
+                return
+            self.tell(CallEnd(call.number, None, too_long(call.timeout_s), has_ended=False))
+            task.cancel()  # it may go on; its end does not matter any more
+            await asyncio.wait({task}, timeout=BLOCKED_S)
+        finally:
+            self.numbers.pop(task, None)
+
+    async def _guarded(self, call: Call) -> CallEnd:
+        RUNNING.set(RunningEffect(call.effect_id, self.code.secrets.get))
+        try:
+            effect = decode_waiting_effect(call.row)
+            result = await _called(self.code.app, effect)
+            return CallEnd(call.number, _value(self.code, effect, result))
+        except asyncio.CancelledError as raised:
+            return _failure(self.code, call.number, raised)
+        except BaseException as raised:  # noqa: BLE001 -- user code may raise any exception
+            return _failure(self.code, call.number, raised)
+
+
+def too_long(timeout_s: float) -> str:
+    """Return the error of a call whose time is over."""
+    return f"it did not return within {timeout_s:g} s"
+
+
+async def _serve_on_loop(code: CallerCode, source: int, sink: int) -> None:
+    loop = asyncio.get_running_loop()
+    state = _Loop(code, sink)
+    threading.Thread(target=state.watch, args=(loop,), daemon=True).start()
+    ticking = asyncio.create_task(state.tick())
+    reader = asyncio.StreamReader(limit=1 << 30)
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", closefd=False)
+    )
+    making: set[asyncio.Task[None]] = set()
+    try:
+        while True:
+            (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+            call = _decode_call(await reader.readexactly(size))
+            task = asyncio.create_task(state.make(call))
+            making.add(task)
+            task.add_done_callback(making.discard)
+    except asyncio.IncompleteReadError:  # the parent has ended
+        ticking.cancel()
+        os._exit(0)

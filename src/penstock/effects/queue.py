@@ -1,0 +1,278 @@
+"""The queue of the effect process: the effects that wait, and when each is tried again.
+
+It is an SQLite file of this host, fed from the journal. The epoch that it has reached is in it, in the same transaction as the
+rows. So it is a cache: if the file is lost, the process fills it again, and only the numbers of earlier tries are gone. It keeps a
+million effects on the disk, and a few in memory.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from penstock.base.ids import Epoch
+from penstock.model.waiting_effect import WaitingEffect, decode_waiting_effect
+
+_CACHE_KB: Final = 8_192
+_VERSION: Final = 1
+
+_TABLES: Final = f"""
+PRAGMA user_version = {_VERSION};
+CREATE TABLE IF NOT EXISTS position (journal TEXT NOT NULL, epoch INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS effects (
+    seq INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    function TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    status INTEGER NOT NULL,
+    due_us INTEGER NOT NULL,
+    tries INTEGER NOT NULL,
+    deaths INTEGER NOT NULL,
+    error TEXT NOT NULL,
+    row BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_turn ON effects (status, function, owner, seq);
+CREATE INDEX IF NOT EXISTS by_time ON effects (due_us) WHERE status = 1;
+"""
+
+
+class Status(IntEnum):
+    """The status of an effect in the effect process.
+
+    READY: It is called for the first time when a place is free. LATER: It waits for its next try. RUNNING: It is called, or its
+    beginning is being noted. DEAD: It is a dead letter. LOST: A `once=True` effect that an earlier process has begun. RETRY: Its
+    next try is due. SETTLED: The log has its outcome.
+    """
+
+    READY = 0
+    LATER = 1
+    RUNNING = 2
+    DEAD = 3
+    LOST = 4
+    RETRY = 5
+    SETTLED = 6
+
+
+class Queued(NamedTuple):
+    """An effect in the queue.
+
+    Attributes:
+        key: The key of its row, without the name of the class.
+        row: Its row.
+        tries: The calls of its function until now.
+        deaths: How often it has ended its process.
+        error: The last error.
+    """
+
+    key: str
+    row: bytes
+    effect: WaitingEffect
+    tries: int
+    deaths: int
+    error: str
+
+
+class Counts(NamedTuple):
+    """The effects of one function, by their status."""
+
+    function: str
+    waiting: int
+    running: int
+    dead: int
+
+
+_SELECT: Final = "SELECT key, row, tries, deaths, error FROM effects"
+
+
+class Queue:
+    """The queue; for one thread. `commit` ends the changes of the calls before it."""
+
+    def __init__(self, path: Path, claim: str) -> None:
+        """Open the file, or begin it.
+
+        Args:
+            claim: The name of this process, which is in the rows of `once=True` effects that it has begun.
+        """
+        self._claim = claim
+        self._owners: dict[tuple[Status, str], str] = {}  # whose turn was last
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._connection = self._opened(path)
+        except sqlite3.DatabaseError:  # a damaged cache is made again
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            self._connection = self._opened(path)
+        self._take_over()
+
+    @staticmethod
+    def _opened(path: Path) -> sqlite3.Connection:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        # The journal is the truth; after a crash of the machine the queue is filled again or goes on at an earlier epoch.
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KB}")
+        connection.executescript(_TABLES)
+        connection.execute("SELECT count(*) FROM position").fetchone()
+        connection.execute("BEGIN IMMEDIATE")
+        return connection
+
+    def _take_over(self) -> None:
+        """Let the effects that an earlier process was calling be called again; those with `once=True` are lost."""
+        for queued in self._select(" WHERE status = ?", Status.RUNNING):
+            begun = queued.effect.state == "begun"
+            self.put(queued.key, Status.LOST if begun else Status.RETRY)
+        # Those that it had begun, and that were not in its hands yet.
+        for queued in self._select(" WHERE status = ? AND due_us = ?", Status.READY, _BEGUN):
+            self.put(queued.key, Status.LOST)
+        self.commit()
+
+    def _select(self, where: str, *values: object) -> list[Queued]:
+        return [*map(_queued, self._connection.execute(_SELECT + where, values).fetchall())]
+
+    def position(self) -> tuple[str, Epoch] | None:
+        """Return the journal and the epoch of the rows; None for a queue that was not filled."""
+        position = self._connection.execute("SELECT journal, epoch FROM position").fetchone()
+        return None if position is None else (position[0], Epoch(position[1]))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._connection.execute("DELETE FROM effects")
+        self._connection.execute("DELETE FROM position")
+
+    def reach(self, journal: str, epoch: Epoch) -> None:
+        """Note the epoch that the rows have reached, and commit."""
+        self._connection.execute("DELETE FROM position")
+        self._connection.execute("INSERT INTO position VALUES (?, ?)", (journal, epoch))
+        self.commit()
+
+    def commit(self) -> None:
+        """End the transaction, and begin the next."""
+        self._connection.execute("COMMIT")
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def take(self, rows: Iterable[tuple[str, bytes | None]]) -> None:
+        """Take rows of the state, by their keys; None for one that is gone."""
+        for key, row in rows:
+            if row is None:
+                self._connection.execute("DELETE FROM effects WHERE key = ?", (key,))
+            else:
+                self._take_row(key, row, decode_waiting_effect(row))
+
+    def _take_row(self, key: str, row: bytes, effect: WaitingEffect) -> None:
+        known = self._connection.execute(
+            "SELECT status, row, due_us FROM effects WHERE key = ?", (key,)
+        ).fetchone()
+        former = None if known is None else decode_waiting_effect(known[1])
+        status, due_us = Status.READY, 0
+        if effect.state == "dead":
+            status = Status.DEAD
+        elif effect.state == "begun":
+            is_own = effect.error == self._claim
+            status, due_us = (Status.READY, _BEGUN) if is_own else (Status.LOST, 0)
+        if former is None or former.round != effect.round:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO effects (key, function, owner, status, due_us, tries, deaths, error, row)"
+                " VALUES (?, ?, ?, ?, ?, 0, 0, '', ?)",
+                (key, effect.function, effect.group, status, due_us, row),
+            )
+            return
+        if effect.state == "waiting":
+            # Its tries stay; an operator who asks for a try at once moves its time.
+            kept = Status(known[0])
+            is_nudged = former.nudges != effect.nudges and kept is Status.LATER
+            status, due_us = (Status.RETRY if is_nudged else kept), known[2]
+        self._connection.execute(
+            "UPDATE effects SET status = ?, due_us = ?, row = ? WHERE key = ?",
+            (status, due_us, row, key),
+        )
+
+    def next(self, status: Status, function: str) -> Queued | None:
+        """Return the next effect of a function, in turns of their owners; None if no effect has this status.
+
+        Args:
+            status: `READY` or `RETRY`.
+        """
+        last = self._owners.get((status, function), "")
+        turn = " INDEXED BY by_turn WHERE status = ? AND function = ? AND owner > ? ORDER BY owner, seq LIMIT 1"
+        queued = self._select(turn, status, function, last)
+        if not queued and last:
+            queued = self._select(turn, status, function, "")
+        if not queued:
+            self._owners.pop((status, function), None)
+            return None
+        self._owners[status, function] = queued[0].effect.group
+        return queued[0]
+
+    def lost(self, most: int) -> list[Queued]:
+        """Return effects whose outcome is unknown, and is not in the log yet."""
+        return self._select(" WHERE status = ? LIMIT ?", Status.LOST, most)
+
+    def settled(self) -> list[Queued]:
+        """Return the effects whose outcome the log has, as an earlier process has noted."""
+        return self._select(" WHERE status = ?", Status.SETTLED)
+
+    def call(self, queued: Queued) -> None:
+        """Note that an effect is called; the call counts as a try also if this process ends in it."""
+        self._connection.execute(
+            "UPDATE effects SET status = ?, tries = tries + 1 WHERE key = ?",
+            (Status.RUNNING, queued.key),
+        )
+
+    def put(self, key: str, status: Status) -> None:
+        """Set the status of an effect."""
+        self._connection.execute("UPDATE effects SET status = ? WHERE key = ?", (status, key))
+
+    def put_later(self, key: str, due_us: int, deaths: int, error: str) -> None:
+        """Let an effect wait for its next try."""
+        self._connection.execute(
+            "UPDATE effects SET status = ?, due_us = ?, deaths = ?, error = ? WHERE key = ? AND status = ?",
+            (Status.LATER, due_us, deaths, error, key, Status.RUNNING),
+        )
+
+    def wake(self, now_us: int) -> int | None:
+        """Let the effects that are due be called; return when the next one is due, None if none is."""
+        self._connection.execute(
+            "UPDATE effects SET status = ? WHERE status = 1 AND due_us <= ?", (Status.RETRY, now_us)
+        )
+        next_due = self._connection.execute(
+            "SELECT min(due_us) FROM effects INDEXED BY by_time WHERE status = 1"
+        ).fetchone()
+        return None if next_due is None else next_due[0]
+
+    def functions(self, status: Status) -> list[str]:
+        """Return the functions that have effects with a status."""
+        # A loose scan of the index: as many steps as functions, however many effects wait.
+        names: list[str] = []
+        last = ""
+        while True:
+            following = self._connection.execute(
+                "SELECT function FROM effects INDEXED BY by_turn WHERE status = ? AND function > ?"
+                " ORDER BY function LIMIT 1",
+                (status, last),
+            ).fetchone()
+            if following is None:
+                return names
+            last = following[0]
+            names.append(last)
+
+    def counts(self) -> list[Counts]:
+        """Return how many effects of each function wait, run and are dead."""
+        rows = self._connection.execute(
+            "SELECT function, sum(status NOT IN (2, 3)), sum(status = 2), sum(status = 3) FROM effects GROUP BY function"
+        )
+        return [Counts(*row) for row in rows.fetchall()]
+
+    def close(self) -> None:
+        """End the transaction, and close the file."""
+        self._connection.execute("COMMIT")
+        self._connection.close()
+
+
+_BEGUN: Final = -1
+"""The due time of a `once=True` effect that this process has begun, and calls next."""
+
+
+def _queued(columns: tuple[str, bytes, int, int, str]) -> Queued:
+    key, row, tries, deaths, error = columns
+    return Queued(key, row, decode_waiting_effect(row), tries, deaths, error)
