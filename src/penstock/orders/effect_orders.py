@@ -23,9 +23,10 @@ from penstock.model.waiting_effect import (
     decode_waiting_effect,
     effect_key,
 )
-from penstock.orders.order import Place, Report, Way, driver_runs
+from penstock.orders.order import Place, Report, Way
 from penstock.orders.paused_workflows import newest_rows
 from penstock.orders.pauses import TEXT_MAX
+from penstock.process.driver_claim import driver_runs
 from penstock.process.effect_files import EffectsReport, queue_of, read_effects_report
 from penstock.process.view_files import Held, held
 
@@ -162,7 +163,7 @@ class EffectOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         with closing(directory.open_log(place.settings)) as log:
             lsn = log.append([entry], limited=False)[0]
         left = ""
-        if not driver_runs(place.settings):
+        if not driver_runs(place.settings.data):
             left = "the order is in the log, and takes effect when a driver runs"
         else:
             with (
