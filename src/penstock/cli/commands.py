@@ -51,6 +51,10 @@ COMMANDS: Final = {
         "penstock.cli.running.run",
         "Run an application: Spark, the SQL view and gateways, until SIGINT or SIGTERM.",
     ),
+    "host": Listing(
+        "penstock.cli.running.host",
+        "Run one host of a cluster: its Spark worker, gateways and SQL view, perhaps a driver.",
+    ),
     "status": Listing(
         "penstock.cli.running.status",
         "Show the processes of an application, its newest epoch, lag and rate.",

@@ -36,6 +36,7 @@ from penstock.orders.paused_workflows import workflow_lags
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
+from penstock.process.hosts import HostLook
 from penstock.process.presence import RunningProcess
 from penstock.process.reports import ReportReader
 from penstock.process.status import ApplicationStatus, status_in, survey
@@ -269,6 +270,7 @@ class ConsoleHandler:
         self._plan = plan_json(analyze_app(app)).encode()
         self._data = config.data
         self._observation = observation
+        self._hosts = HostLook(config.data)
 
     @Route("GET", "/console", _KIND, right=OPEN, fields=None)
     async def page(self, request: HttpRequest) -> Response:
@@ -295,6 +297,11 @@ class ConsoleHandler:
     async def status(self, request: HttpRequest) -> Response:
         """Return the state of the application now."""
         return await self._answer(self._observation.now)
+
+    @Route("GET", "/console/api/hosts", _KIND, right=WATCH)
+    async def hosts(self, request: HttpRequest) -> Response:
+        """Return the hosts of an application in an object store."""
+        return await self._answer(self._hosts.seen)
 
     @Route("GET", "/console/api/epochs", _KIND, right=WATCH, fields=("after",))
     async def epochs(self, request: HttpRequest) -> Response:

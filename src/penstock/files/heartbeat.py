@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 
 DEAD_S: Final = 60.0
 _BEAT_S: Final = 10.0
+_LATE: Final = "a sign of life is late"
 _LATE_S: Final = DEAD_S / 2
 """After so long without a beat a process stops by itself: it is not known how long others have watched it."""
 
@@ -93,9 +94,18 @@ class Heartbeat:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._go_on, name="penstock-heartbeat", daemon=True)
 
-    def begin(self) -> None:
-        """Write the name; others see it from now on."""
-        self.beat()
+    def begin(self, *, may_be_late: bool = False) -> None:
+        """Write the name; others see it from now on.
+
+        Args:
+            may_be_late: Whether nothing depends on it, so that a root that is away for a moment is no error.
+        """
+        try:
+            self.beat()
+        except OSError as error:
+            if not may_be_late:
+                raise
+            _log.warning(_LATE, extra={"cause": cause_text(error)})
         self._thread.start()
 
     def beat(self) -> None:
@@ -131,7 +141,7 @@ class Heartbeat:
             try:
                 self.beat()
             except OSError as error:
-                _log.warning("a sign of life is late", extra={"cause": cause_text(error)})
+                _log.warning(_LATE, extra={"cause": cause_text(error)})
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
@@ -69,6 +70,17 @@ _TOKEN_ADDRESSES: Final = ("169.254.169.254", "169.254.170.2")
 
 T = TypeVar("T")
 
+Observer = Callable[[str, float, int, bool], object]
+"""Takes a request that has ended: its verb (`put`, `get`, `head`, `list`, `delete`), seconds, bytes, whether it was answered."""
+
+_observers: Final[dict[int, Observer]] = {}
+"""The observer of this process, by its id: a fork has none."""
+
+
+def observe_requests(observer: Observer) -> None:
+    """Tell of each request that this process sends from now on; a request that finds no object was answered, too."""
+    _observers[os.getpid()] = observer
+
 
 class Client:
     """The requests to one bucket.
@@ -102,13 +114,15 @@ class Client:
 
     def _put_whole(self, key: str, data: bytes | memoryview | Path, mode: "PutMode") -> str | None:
         answer = self._asked(
-            lambda library, store: library.put(store, key, data, mode=mode, use_multipart=False)
+            lambda library, store: library.put(store, key, data, mode=mode, use_multipart=False),
+            "put",
+            _bytes_of(data),
         )
         version: str | None = answer["version"]
         return version
 
     def _put_anyway(self, key: str, data: bytes | memoryview | Path) -> str | None:
-        size = data.stat().st_size if isinstance(data, Path) else len(data)
+        size = _bytes_of(data)
         if size <= _PIECE:
             return self._put_whole(key, data, "overwrite")
         # Nothing is to be seen before all parts are there, so here the library may repeat what fails.
@@ -116,7 +130,9 @@ class Client:
             lambda library, store: library.put(
                 store, key, data, chunk_size=_PIECE, max_concurrency=_PARTS_AT_ONCE
             ),
-            _PARTS,
+            "put",
+            size,
+            patience=_PARTS,
         )
         version: str | None = answer["version"]
         return version
@@ -140,7 +156,7 @@ class Client:
             is_small = answer.meta["size"] <= _PIECE
             return answer.meta, bytes(answer.bytes()) if is_small else None
 
-        return self._asked(ask)
+        return self._asked(ask, "get", lambda answer: len(answer[1] or b""))
 
     def _pieces(self, key: str, facts: Any) -> "Iterator[bytes]":
         """Yield the bytes of an object piece by piece: each request has its own time, and they have one version."""
@@ -150,32 +166,62 @@ class Client:
             return bytes(library.get(store, key, options=options).bytes())
 
         for start in range(0, facts["size"], _PIECE):
-            yield self._asked(partial(ask, start=start, end=min(start + _PIECE, facts["size"])))
+            end = min(start + _PIECE, facts["size"])
+            yield self._asked(partial(ask, start=start, end=end), "get", end - start)
 
     def head(self, key: str) -> Any:
         """Return the facts of an object: `size`, `e_tag`, `last_modified`; None if it does not exist."""
         try:
-            return self._asked(lambda library, store: library.head(store, key))
+            return self._asked(lambda library, store: library.head(store, key), "head")
         except FileNotFoundError:
             return None
 
     def names(self, prefix: str) -> list[str]:
         """Return the names directly below a prefix."""
-        listing = self._asked(lambda library, store: library.list_with_delimiter(store, prefix))
+        listing = self._asked(
+            lambda library, store: library.list_with_delimiter(store, prefix), "list"
+        )
         keys = (*listing["common_prefixes"], *(meta["path"] for meta in listing["objects"]))
         return [key.removeprefix(prefix).rstrip("/") for key in keys]
 
     def delete(self, key: str) -> None:
         """Remove an object, if it exists."""
-        self._asked(lambda library, store: library.delete(store, key))
+        self._asked(lambda library, store: library.delete(store, key), "delete")
 
-    def _asked(self, ask: "Callable[[ModuleType, S3Store], T]", patience: _Patience = _ONCE) -> T:
-        """Send one request, or several at once.
+    def _asked(
+        self,
+        ask: "Callable[[ModuleType, S3Store], T]",
+        verb: str,
+        size: "int | Callable[[T], int]" = 0,
+        *,
+        patience: _Patience = _ONCE,
+    ) -> T:
+        """Send one request, or several at once, and tell the observer.
+
+        Args:
+            verb: What it does, for the observer.
+            size: The bytes that it sends or wants; a function gets the answer.
 
         Raises:
             FileNotFoundError: The object does not exist.
             ConditionFailed, Refused, OSError: As the module says.
         """
+        observer = _observers.get(os.getpid())
+        if observer is None:
+            return self._answered(ask, patience)
+        began = time.monotonic()
+        try:
+            answer = self._answered(ask, patience)
+        except OSError as error:
+            is_answered = isinstance(error, (ConditionFailed, FileNotFoundError))
+            observer(verb, time.monotonic() - began, 0, is_answered)
+            raise
+        took_s = time.monotonic() - began
+        observer(verb, took_s, size(answer) if callable(size) else size, True)  # noqa: FBT003
+        return answer
+
+    def _answered(self, ask: "Callable[[ModuleType, S3Store], T]", patience: _Patience) -> T:
+        """Send one request, or several at once, and translate errors; raises as `_asked`."""
         library = _library()
         exceptions = library.module.exceptions
         try:
@@ -216,6 +262,10 @@ class Client:
         elif "HTTP error" in text:
             answer = "the object store does not answer; check AWS_ENDPOINT_URL and the network"
         return answer or (text.splitlines() or [type(error).__name__])[0]
+
+
+def _bytes_of(data: bytes | memoryview | Path) -> int:
+    return data.stat().st_size if isinstance(data, Path) else len(data)
 
 
 class _Library:

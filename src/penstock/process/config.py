@@ -251,6 +251,21 @@ class HistoryConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceConfig:
+    """What an operator pays, for the money of a day that the console and the metrics show.
+
+    The defaults are those of Amazon S3 Standard in us-east-1, November 2026: $0.005 for 1,000 PUT, COPY, POST and LIST
+    requests, $0.0004 for 1,000 GET and all other requests.
+    """
+
+    million_puts_cents: int = setting(
+        500, "cents for a million writes and listings of the object store"
+    )
+    million_gets_cents: int = setting(40, "cents for a million reads of the object store")
+    host_day_cents: int = setting(0, "cents for a host and a day")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Settings of an application's processes.
 
@@ -264,6 +279,7 @@ class Config:
         history: The settings of snapshots, merging and forgetting.
         effects: The settings of the process that calls effects.
         kafka: The settings of a log in Kafka.
+        prices: What an operator pays.
         views: The settings of the targets of views, by the name of the view; see `target_settings`.
     """
 
@@ -295,6 +311,11 @@ class Config:
         1,
         "hosts of the cluster that must have joined before the application starts",
         at_least=1,
+        at_most=1_024,
+    )
+    host_cores: int = setting(
+        0,
+        "tasks that `penstock host` lets this host run at a time; 0: as many as it has cores",
         at_most=1_024,
     )
     host_python: str = setting(
@@ -380,6 +401,7 @@ class Config:
     history: HistoryConfig = field(default_factory=HistoryConfig)
     effects: EffectsConfig = field(default_factory=EffectsConfig)
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    prices: PriceConfig = field(default_factory=PriceConfig)
     views: Mapping[str, TargetSettings] = field(default_factory=dict, hash=False)
     store: str = ""
     fault: str = setting(
@@ -835,6 +857,7 @@ _TABLES: Final[dict[str, type[Any]]] = {
     "history": HistoryConfig,
     "effects": EffectsConfig,
     _KAFKA: KafkaConfig,
+    "prices": PriceConfig,
 }
 _KINDS: Final = {
     **{

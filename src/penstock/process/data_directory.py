@@ -308,6 +308,15 @@ class DataDirectory:
         if self.has_log_in_kafka(None):
             _log_place().keep_copy(self.path, log)
 
+    def log_lag(self, limits: LogLimits) -> Callable[[], int] | None:
+        """Return a function that says how many messages of the topic the copy of this host lacks; None with an embedded log.
+
+        The function raises as `open_log`, and LogUnavailable if no broker answers.
+        """
+        if not self.has_log_in_kafka(limits):
+            return None
+        return cast("Callable[[], int]", _log_place().LogLag(self.path, limits).messages)
+
     def open_stores(
         self, journal: Journal, partitions: int = 1, folder: Path | None = None
     ) -> Stores:

@@ -183,6 +183,30 @@ def open_copy(data: Path, settings: KafkaSettings | None, **more: Any) -> KafkaL
     return _opened(data, note, settings, **more)
 
 
+class LogLag:
+    """How far the copy of this host is behind its topic; for one thread."""
+
+    def __init__(self, data: Path, settings: KafkaSettings) -> None:
+        self._data = data
+        self._settings = settings
+        self._topic: Topic | None = None
+
+    def messages(self) -> int:
+        """Return the number of messages that the copy lacks.
+
+        Raises:
+            ConfigError: The settings contradict the note.
+            LogUnavailable: No broker answers.
+        """
+        if self._topic is None:
+            note = note_in(self._data)
+            assert note is not None, "the log is in Kafka"
+            self._topic = Topic(note.following(self._settings).place, self._settings.kafka)
+        end = self._topic.ends().high  # first, so that the difference is never negative for long
+        with closing(open_copy(self._data, None)) as log:
+            return max(0, end - log.reached().next)
+
+
 def _opened(data: Path, note: LogNote, settings: KafkaSettings | None, **more: Any) -> KafkaLog:
     following = None if settings is None else note.following(settings)
     path = data / LOG

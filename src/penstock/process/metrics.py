@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import psutil
 
 from penstock.files.layout import RUN
+from penstock.files.roots import store_of
+from penstock.files.store_client import observe_requests
 from penstock.process.epoch_report import REST, EpochReport, took_ms
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 LATENCY_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75)
 LATENCY_S_LONG: Final = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 APPEND_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+STORE_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 EPOCH_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 RECORDS: Final = (1, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 ROUNDS: Final = (1, 2, 3, 4, 6, 10)
@@ -72,9 +75,14 @@ def forget_dead(path: Path) -> None:
 
 def live_sum(data: Path, name: str) -> float:
     """Return the sum of a gauge over the running processes of an application; 0 without processes."""
+    return sum(sums_of(data, name).values())
+
+
+def sums_of(data: Path, name: str, label: str = "") -> dict[str, float]:
+    """Return the sums of a metric over all processes, by the values of a label; empty without processes."""
     path = Path(os.environ.get(VARIABLE, data.absolute() / RUN / DIRECTORY))
     if not path.is_dir():
-        return 0.0
+        return {}
     from prometheus_client import CollectorRegistry  # noqa: PLC0415
     from prometheus_client.multiprocess import MultiProcessCollector  # noqa: PLC0415
 
@@ -82,9 +90,12 @@ def live_sum(data: Path, name: str) -> float:
     registry = CollectorRegistry()
     collector = MultiProcessCollector(registry, str(path))  # type: ignore[no-untyped-call]
     families = collector.collect()  # type: ignore[no-untyped-call]
-    samples = [sample for family in families for sample in family.samples]
-    values: list[float] = [sample.value for sample in samples if sample.name == name]
-    return sum(values)
+    sums: dict[str, float] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        if sample.name == name:
+            value = sample.labels.get(label, "")
+            sums[value] = sums.get(value, 0.0) + sample.value
+    return sums
 
 
 class MetricsRegistry:
@@ -116,6 +127,36 @@ class MetricsRegistry:
         """Return the distribution of a number."""
         made = self._library.Histogram
         return made(name, text, labels, buckets=bounds, registry=self._registry)
+
+
+STORE_REQUESTS: Final = "penstock_store_request_seconds_count"
+
+
+def count_store_requests(data: Path) -> None:
+    """Count the requests of this process to the object store; nothing if the shared root is a folder."""
+    if not store_of(data):
+        return
+    registry = MetricsRegistry(data)
+    seconds = registry.histogram(
+        "penstock_store_request_seconds",
+        "Time of one request to the object store, by its kind.",
+        STORE_S,
+        "kind",
+    )
+    sent = registry.counter("penstock_store_bytes", "Bytes of these requests and answers.", "kind")
+    failures = registry.counter(
+        "penstock_store_failures",
+        "Requests that the object store did not answer, or refused.",
+        "kind",
+    )
+
+    def count(verb: str, took_s: float, size: int, is_answered: bool) -> None:  # noqa: FBT001
+        seconds.labels(verb).observe(took_s)
+        sent.labels(verb).inc(size)
+        if not is_answered:
+            failures.labels(verb).inc()
+
+    observe_requests(count)
 
 
 class _FlowMetrics:
@@ -152,6 +193,7 @@ class DriverMetrics:
 
     def __init__(self, data: Path) -> None:
         """Write below a data directory; one for each process."""
+        count_store_requests(data)
         registry = MetricsRegistry(data)
         self._seconds = registry.histogram(
             "penstock_epoch_seconds",

@@ -326,6 +326,13 @@ class Stores:
                     raise _late(spec, reader.epoch, epoch)
             yield PartitionedReader(epoch, readers)
 
+    def reached(self) -> Epoch:
+        """Return the epoch that every store has reached, without bringing any further; -1 if one is missing."""
+        paths = (self._path(spec) / environments.DATA_FILE for spec in self._specs)
+        if not all(path.exists() for path in paths):
+            return BEFORE_FIRST
+        return min(self._opened(spec).epoch for spec in self._specs)
+
     def catch_up_one(self, partition: int, epoch: Epoch, former: int = 0) -> None:
         """Bring one store to `epoch`; raises like `at`.
 

@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, RequestError
 from penstock.model.call import Call
 from tests.checkout import SHOP
 
-WITHOUT_APP = {"new", "restore", "demo", "bench", "keys", "flow", "status", "sql", "view"}
+WITHOUT_APP = {"new", "restore", "demo", "bench", "keys", "flow", "status", "sql", "view", "host"}
 
 
 @pytest.fixture(autouse=True)

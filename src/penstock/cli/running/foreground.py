@@ -5,9 +5,10 @@ All processes have ended when it returns. However it ends, acknowledged requests
 
 import errno
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,10 @@ from penstock.cli.running.replaced_source import replacement_text
 from penstock.cli.running.status_line import shown
 from penstock.cli.running.supervisor import Child, Supervisor
 from penstock.errors import ConfigError, PenstockError
-from penstock.files.roots import check_store
+from penstock.files import private
+from penstock.files.layout import RUN, SUPERVISOR_LOCK
+from penstock.files.lock import Claimed, claim
+from penstock.files.roots import check_store, store_of
 from penstock.gateway.auth.exposure import NOT_SET, check_exposure
 from penstock.gateway.auth.keys import KeyStore
 from penstock.history.moved_log import begin_log, end_log
@@ -48,6 +52,8 @@ _STYLES: Final = {
     "generator": "blue",
     "applier": "magenta",
     "effects": "blue",
+    "spark-master": "yellow",
+    "spark-worker": "yellow",
 }
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 -- no bind
 
@@ -67,6 +73,8 @@ class Foreground:
         schema_changes: The changes of stored classes that the driver will deploy.
         tried: The results of the trial of functions with `@migrate`, a sentence for each class.
         abandons_log: Whether the log of another host may be abandoned; see `begin_log`.
+        saw: Takes each line of a child's output, with the role of the child.
+        trouble: Returns what does not work on this host, for people; empty if all does.
         replacement: The deployment that runs instead of the source; None if the source runs.
     """
 
@@ -79,6 +87,8 @@ class Foreground:
     tried: Sequence[str] = ()
     replacement: Deployment | None = None
     abandons_log: bool = False
+    saw: Callable[[str, str], object] = lambda _role, _line: None
+    trouble: Callable[[], str] = str
 
     def run(self, look: Look = Supervisor.look) -> None:
         """Run the processes until a signal; call `look` repeatedly.
@@ -106,10 +116,14 @@ class Foreground:
             supervisor = Supervisor(children, self.say, self.tell, appliers)
             url = url_of(settings)
             with (
+                self._alone(),
                 presence.present(settings.data, ROLE, app, url=url),
                 Stop(at_once=supervisor.kill) as stop,
+                ExitStack() as stack,
             ):
                 clear(settings.data)
+                if store_of(settings.data):
+                    stack.enter_context(self._reporting(supervisor, settings, url))
                 startup.note(settings.data, "view", "it waits for the driver and the gateways")
                 try:
                     self._keep_running(supervisor, url, stop, look)
@@ -119,8 +133,44 @@ class Foreground:
             end_log(settings.data)
             self._print("stopped")
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other supervisors out of the data directory."""
+        folder = self.settings.data / RUN
+        private.create(self.settings.data)
+        folder.mkdir(exist_ok=True)
+        try:
+            descriptor = claim(folder / SUPERVISOR_LOCK)
+        except Claimed as error:
+            raise ConfigError(
+                f"process {error.holder} runs an application in {self.settings.data} already; stop it, or give another folder"
+            ) from error
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _reporting(
+        self, supervisor: Supervisor, settings: Config, url: str
+    ) -> AbstractContextManager[None]:
+        """Say to all hosts how this one stands, until the block ends."""
+        from penstock.process.host_reporter import HostReporter, reporting
+        from penstock.process.metrics import count_store_requests
+        from penstock.sql_view.view_client import view_epoch
+
+        # The processes of this host inherit the place of their counts, those of Spark, too.
+        count_store_requests(settings.data)
+
+        def trouble() -> str:
+            failing = [f"{role} starts again and again" for role in supervisor.failing]
+            return "; ".join(filter(None, (self.trouble(), *failing)))
+
+        return reporting(HostReporter(settings, url, trouble, view_epoch), settings)
+
     def _ask_for_partitions(self) -> None:
         """Let the driver change the number of partitions, if an option names another one than the journal."""
+        if not self.options.drives:
+            return
         present = ask_for_partitions(self.settings, self.options.assignments)
         if present is not None:
             wanted = self.settings.partitions
@@ -144,6 +194,7 @@ class Foreground:
         """Print a line of a process's output."""
         from rich.text import Text
 
+        self.saw(role, line)
         if self._for_programs:
             self._relay(role, line)
             return
@@ -176,7 +227,10 @@ class Foreground:
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data
-        starting = f"{self.options.app} in {data}: starting driver, view and gateways; "
+        parts = "driver, view and gateways" if self.options.drives else "view and gateways"
+        is_source = not self.options.app.startswith(str(data.absolute()))
+        name = self.options.app if is_source else f"{self.app.name}, as it is deployed,"
+        starting = f"{name} in {data}: starting {parts}; "
         starting += f"transactions run {choice.describe()} …"
         self._print("\n".join([starting, *map(text_of, self.schema_changes), *self.tried]))
         self._tell_deviations()

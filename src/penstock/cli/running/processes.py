@@ -42,6 +42,7 @@ class ChildOptions:
         development: Whether gateways offer a developer's pages and actions.
         generates: Whether the generators of the application run.
         standby: Whether a second driver waits, ready to take over.
+        drives: Whether a driver runs on this host.
     """
 
     app: str
@@ -50,6 +51,7 @@ class ChildOptions:
     development: bool = False
     generates: bool = False
     standby: bool = False
+    drives: bool = True
 
 
 _STANDBY_STOP_S: Final = 5.0
@@ -84,7 +86,7 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
             when_dead=partial(give_up_for_dead, data),
         )
     return [
-        driver,
+        *([driver] if options.drives else []),
         *([_standby(driver, data)] if options.standby else []),
         replace(
             _child("view", options, settings, words=("view", "serve")),

@@ -113,6 +113,7 @@ def foreground_of(
     standby: bool = False,
     drop: Sequence[str] | None = None,
     abandons_log: bool = False,
+    drives: bool = True,
 ) -> "Foreground":
     """Load an application to run in the foreground, and configure the logs of this process.
 
@@ -123,6 +124,7 @@ def foreground_of(
         standby: Whether a second driver waits, ready to take over.
         drop: The stored classes to remove.
         abandons_log: Whether the log of another host may be abandoned.
+        drives: Whether a driver runs here.
     """
     application, settings = options.load_unchecked(**flags)
     spec = settings.app
@@ -152,7 +154,7 @@ def foreground_of(
     chosen = [f"{name}={value}" for name, value in flags.items() if value is not None]
     assignments = [*(options.assignments or ()), *chosen]
     children = ChildOptions(  # the classes of a replaced source need not fit the stored entities
-        spec, options.config, assignments, development, generates, standby
+        spec, options.config, assignments, development, generates, standby, drives
     )
     return Foreground(
         application,

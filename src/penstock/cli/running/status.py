@@ -1,6 +1,7 @@
 """`penstock status`: the processes of an application, and its figures."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,10 +13,12 @@ from penstock.cli.options import DIRECTORY, NOWHERE, AppOptions, JsonOption
 from penstock.cli.output import counted, folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.dataflow.rates import Rates
+from penstock.errors import JournalUnavailable
 from penstock.files.layout import RUN
 from penstock.process.clock_jumps import ClockJumps
 from penstock.process.effect_files import EffectsReport
 from penstock.process.generator_progress import GeneratorProgress
+from penstock.process.hosts import HostList, HostStanding, host_standings
 from penstock.process.incidents import FILE_NAME, Incident
 from penstock.process.lease import LeaseStanding
 from penstock.process.view_files import ViewState
@@ -85,6 +88,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         effects: The report of the process that calls effects; None if none has run here.
         lease: Which driver holds the lease of an application in an object store, and since when it is unchanged.
         log: Where the log lies: `embedded, in FOLDER`, or its topic; empty before the first start.
+        hosts: The hosts of an application in an object store.
     """
 
     running: bool
@@ -108,6 +112,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     effects: EffectsReport | None = None
     lease: LeaseStanding | None = None
     log: str = ""
+    hosts: list[HostStanding] = []
 
 
 def command(options: AppOptions, remote: RemoteOptions, as_json: JsonOption = False) -> None:
@@ -129,7 +134,10 @@ def _status_at(remote: RemoteOptions) -> Status:
     """Return the status that a gateway answers."""
     from penstock.process.status import ApplicationStatus
 
-    return _status(remote.get("/console/api/status", ApplicationStatus), data=str(remote.url))
+    hosts = remote.get("/console/api/hosts", HostList).hosts
+    return _status(
+        remote.get("/console/api/status", ApplicationStatus), data=str(remote.url), hosts=hosts
+    )
 
 
 def status_of(data: Path) -> Status:
@@ -141,16 +149,22 @@ def status_of(data: Path) -> Status:
 
     seen = survey(data, DataDirectory(data).app_name or "", view_epoch(data), RATE_OVER_S)
     report = last_report(data) or MaintenanceReport()
+    hosts: list[HostStanding] = []
+    with suppress(JournalUnavailable):
+        hosts = host_standings(data)
     return _status(
         seen,
         data=str(data),
         snapshot_epoch=None if report.snapshot == BEFORE_FIRST else report.snapshot,
         first_epoch=None if seen.epoch == BEFORE_FIRST else report.first,
         held_by=[holder.who for holder in report.holders],
+        hosts=hosts,
     )
 
 
-def _status(seen: "ApplicationStatus", **of_data: Any) -> Status:
+def _status(
+    seen: "ApplicationStatus", hosts: Sequence[HostStanding] = (), **of_data: Any
+) -> Status:
     """Return a status with the stable keys of `--json`; `of_data` are the facts that only a data directory has."""
     return Status(
         running=any(process.role == "driver" for process in seen.processes)
@@ -171,6 +185,7 @@ def _status(seen: "ApplicationStatus", **of_data: Any) -> Status:
         effects=seen.effects,
         lease=seen.lease,
         log=seen.log_text,
+        hosts=list(hosts),
         **of_data,
     )
 
@@ -225,6 +240,7 @@ def _show(status: Status, console: "Console") -> None:
             f"newest snapshot: epoch {status.snapshot_epoch}; history begins with epoch "
             f"{status.first_epoch}{held}",
         )
+    _show_hosts(status.hosts, console)
     _show_rates(status.rates, console)
     for generator in status.generators:
         console.print(generator_text(generator), style="red" if generator.reason else "")
@@ -248,6 +264,28 @@ def _show_notes(status: Status, console: "Console") -> None:
         console.print(str(status.lease), markup=False)
     if status.clock_jumps.count:
         console.print(str(status.clock_jumps), style="yellow")
+
+
+def _show_hosts(hosts: Sequence[HostStanding], console: "Console") -> None:
+    if not hosts:
+        return
+    names = ("host", "", "state", "view", "log", "disk free", "cents a day", "last seen")
+    table = folding_table(*names, box=None, pad_edge=False)
+    for host in hosts:
+        report = host.report
+        lags = [
+            "-" if lag is None else "now" if not lag else f"-{lag:,}"
+            for lag in (host.state_lag, host.view_lag, report.log_lag)
+        ]
+        free = f"{report.disk_free / (1 << 30):,.1f} GB"
+        role = "driver" if host.has_lease else "standby" if "standby" in report.processes else ""
+        state = " ".join(filter(None, (host.state, role)))
+        cents = f"{report.cents_per_day:,.0f}"
+        table.add_row(report.name, state, *lags, free, cents, f"{host.age_s:,.0f} s ago")
+    console.print(table)
+    for host in hosts:
+        for text in host.notes:
+            console.print(f"{host.report.name}: {text}", style="yellow", markup=False)
 
 
 def _show_rates(rates: Rates, console: "Console") -> None:

@@ -128,9 +128,9 @@ class Supervisor:
         return all(run.has_ended or (run.alive and run.is_ready) for run in runs)
 
     @property
-    def failing(self) -> bool:
-        """Whether a child has ended and does not do its work again."""
-        return any(run.failures and not run.is_ready for run in self._runs)
+    def failing(self) -> list[str]:
+        """The roles of the children that have ended and do not do their work again."""
+        return sorted({run.child.role for run in self._runs if run.failures and not run.is_ready})
 
     @property
     def waiting(self) -> list[str]:

@@ -10,6 +10,7 @@ import * as effects from "./effects.js";
 import * as entities from "./entities.js";
 import * as erasures from "./erasures.js";
 import * as flow from "./flow.js";
+import * as hosts from "./hosts.js";
 import * as overview from "./overview.js";
 import * as performance from "./performance.js";
 import * as reference from "./reference.js";
@@ -32,6 +33,7 @@ const PAGES = [
   ["search", "Search", search],
   ["flow", "Flow", flow],
   ["deployments", "Deployments", deployments],
+  ["hosts", "Hosts", hosts],
   ["erasures", "Erasures", erasures],
   ["try", "Try it", trying],
   ["api", "API", reference],
@@ -43,6 +45,7 @@ const USED = {
   erasures: (plan) => erasures.personalOf(plan).length > 0,
   effects: (_plan, status) => Boolean(status?.effects),
   views: (_plan, status) => status?.views.length > 0,
+  hosts: (_plan, status) => Boolean(status?.lease),
   search: (_plan, status) => search.searchedOf(status?.views ?? []).length > 0,
 };
 

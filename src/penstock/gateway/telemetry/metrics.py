@@ -1,7 +1,7 @@
 """Counters of a gateway, and the `/metrics` page, on which one gateway reports all processes."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,12 +17,14 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import lease_standing
 from penstock.process.effect_files import read_effects_report
 from penstock.process.generator_progress import RUNNING, read_progress
+from penstock.process.hosts import HostLook, HostStanding
 from penstock.process.metrics import (
     APPEND_S,
     LATENCY_S,
     LATENCY_S_LONG,
     UNDER_WAY,
     MetricsRegistry,
+    count_store_requests,
     forget_dead,
 )
 from penstock.process.presence import running_processes
@@ -122,6 +124,8 @@ class Metrics:
         """
         self._later = later
         self._data = data
+        self._hosts = HostLook(data)
+        count_store_requests(data)
         registry = MetricsRegistry(data)
         self._path = registry.path
         self._requests = registry.counter(
@@ -216,7 +220,7 @@ class Metrics:
         forget_dead(self._path)
         registry = CollectorRegistry()
         MultiProcessCollector(registry, str(self._path))  # type: ignore[no-untyped-call]
-        registry.register(_CurrentGauges(self._data, journal, log))
+        registry.register(_CurrentGauges(self._data, journal, log, self._hosts))
         registry.register(_WorkflowLags(workflow_lags))
         return generate_latest(registry), CONTENT_TYPE_LATEST
 
@@ -244,7 +248,8 @@ class _WorkflowLags:
 class _CurrentGauges:
     """Gauges that are read when `/metrics` is requested."""
 
-    def __init__(self, data: Path, journal: Journal, log: Log) -> None:
+    def __init__(self, data: Path, journal: Journal, log: Log, hosts: HostLook) -> None:
+        self._hosts = hosts
         self._data = data
         self._journal = journal
         self._log = log
@@ -268,6 +273,8 @@ class _CurrentGauges:
             value=clock_jumps(self._data).count,
         )
         yield from _place_metrics(self._data)
+        if hosts := self._hosts.seen().hosts:
+            yield from _host_metrics(hosts)
         viewed = view_epoch(self._data)
         if viewed is not None:
             yield GaugeMetricFamily(
@@ -306,6 +313,51 @@ class _CurrentGauges:
             memory.add_metric([role], sum(process.memory_bytes for process in of_role))
         yield processes
         yield memory
+
+
+def _host_metrics(hosts: Sequence[HostStanding]) -> "Iterator[Metric]":
+    """Yield how each host stands."""
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
+    names = ["host"]
+    figures: dict[str, tuple[str, Callable[[HostStanding], float | None]]] = {
+        "seen_seconds": ("Seconds since a host has said how it stands.", lambda each: each.age_s),
+        "state_lag_epochs": (
+            "Committed epochs that the copy of the state of a host lacks.",
+            lambda each: each.state_lag,
+        ),
+        "view_lag_epochs": (
+            "Committed epochs that the SQL view of a host lacks.",
+            lambda each: each.view_lag,
+        ),
+        "log_lag_messages": (
+            "Messages of the topic that the copy of the log of a host lacks.",
+            lambda each: each.report.log_lag,
+        ),
+        "clock_ahead_seconds": (
+            "How far the clock of a host is ahead of that of the object store.",
+            lambda each: each.report.clock_s,
+        ),
+        "disk_free_bytes": (
+            "Free bytes of the disk with the folder of a host.",
+            lambda each: each.report.disk_free,
+        ),
+        "cents_per_day": (
+            "Cents of a day like the last ten seconds, by the settings prices.",
+            lambda each: each.report.cents_per_day,
+        ),
+        "troubled": (
+            "1 if something does not work on a host; the console says what.",
+            lambda each: bool(each.report.trouble),
+        ),
+    }
+    for name, (text, figure) in figures.items():
+        family = GaugeMetricFamily(f"penstock_host_{name}", text, labels=names)
+        for host in hosts:
+            value = figure(host)
+            if value is not None:
+                family.add_metric([host.report.name], value)
+        yield family
 
 
 def _place_metrics(data: Path) -> "Iterator[Metric]":

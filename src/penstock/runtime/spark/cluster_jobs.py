@@ -48,8 +48,8 @@ from penstock.runtime.spark.messages import (
 from penstock.runtime.spark.quarantine import add_deaths, deaths_of
 from penstock.runtime.spark.reception import Reception, RemoteDoor
 from penstock.runtime.spark.resident_task import ResidentTask
-from penstock.runtime.spark.session import own_address
 from penstock.runtime.spark.stage import Records, read_epoch
+from penstock.runtime.spark.standalone import own_address
 
 _log = logging.getLogger(__name__)
 

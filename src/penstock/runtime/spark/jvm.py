@@ -10,6 +10,7 @@ import os
 import struct
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +36,7 @@ _PATTERNS: Final = {
     "text": f"{_TIME} %level{{lowerCase=true}} %c: %enc{{%m}}{{CRLF}}%n%throwable",
     "json": (
         f'{{"time": "{_TIME}", "level": "%level{{lowerCase=true}}", "logger": "%c", '
-        '"role": "driver", "pid": %pid, "event": "%enc{%m}{JSON}"'
+        '"role": "ROLE", "pid": %pid, "event": "%enc{%m}{JSON}"'
         '%notEmpty{, "exception": "%enc{%throwable}{JSON}"}}%n'
     ),
 }
@@ -50,15 +51,27 @@ appender.stderr.layout.pattern = {pattern}
 # PySpark's gateway prints that it changes the log level, unless its own level equals the root level.
 logger.door.name = org.apache.spark.api.python.PythonGatewayServer
 logger.door.level = error
-rootLogger.level = error
+{levels}rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 """
 
 
-def java_log_option(folder: Path, form: str) -> str:
-    """Write the settings of Java's log output into a folder; return the JVM option that names them."""
+def java_log_option(
+    folder: Path, form: str, *, role: str = "driver", levels: Mapping[str, str] | None = None
+) -> str:
+    """Write the settings of Java's log output into a folder; return the JVM option that names them.
+
+    Args:
+        role: The role of the process, in lines for programs.
+        levels: The lowest level of some loggers, in place of `error`. Then lines for people have no traces, since such a
+            process prints one for each attempt to connect.
+    """
     path = folder / "log4j2.properties"
-    path.write_text(_SETTINGS.format(pattern=_PATTERNS[form]))
+    lines = "".join(
+        f"logger.l{number}.name = {name}\nlogger.l{number}.level = {level}\n"
+        for number, (name, level) in enumerate((levels or {}).items())
+    )
+    path.write_text(_SETTINGS.format(pattern=_PATTERNS[form].replace("ROLE", role), levels=lines))
     return f"-Dlog4j2.configurationFile={path.absolute().as_uri()}"
 
 

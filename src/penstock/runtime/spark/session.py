@@ -4,11 +4,9 @@ Figures are medians on a machine with 2 cores (docs/PERFORMANCE.md describes the
 """
 
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
@@ -17,6 +15,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import ConfigError
 from penstock.process.config import Config
 from penstock.runtime.spark.jvm import Jvm, choose_python
+from penstock.runtime.spark.standalone import own_address, secret_of_cluster
 
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
 
@@ -81,37 +80,6 @@ def settings_of_cluster(config: Config) -> dict[str, str]:
         "spark.speculation": "false",
         "spark.dynamicAllocation.enabled": "false",
     }
-
-
-def secret_of_cluster(config: Config) -> str:
-    """Return the secret of the cluster.
-
-    Raises:
-        ConfigError: Its file cannot be read, or is empty.
-    """
-    try:
-        secret = config.master_secret.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise ConfigError(f"master_secret = {config.master_secret}: {reason}") from error
-    if not secret:
-        raise ConfigError(f"master_secret = {config.master_secret}: the file is empty")
-    return secret
-
-
-def own_address(master: str) -> str:
-    """Return the address of this host from which the master of a cluster, and so its hosts, are reached.
-
-    Raises:
-        ConfigError: The master has no address.
-    """
-    url = urlsplit(master.partition(",")[0])
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((url.hostname or "", url.port or 7077))  # sends nothing
-            return str(probe.getsockname()[0])
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"master = {master!r}: its host is not found: {error}") from error
 
 
 def start_context(name: str, config: Config, scratch: Path, jvm: Jvm | None = None) -> SparkContext:
