@@ -124,7 +124,7 @@ def test_one_thread_and_a_replay_give_the_same(bulk: Bulk, tmp_path: Path) -> No
     bulk.call("Item", "i1", "add", amount=1)
     staged = StagedRows(bulk.data)
     rows = {
-        name: (staged.read(name)["key"].to_pylist(), staged.read(name)["state"].to_pylist())
+        name: (staged.rows(name)["key"].to_pylist(), staged.rows(name)["state"].to_pylist())
         for name in staged.names()
     }
     records = bulk.inline.log.read(Lsn(0), bulk.inline.log.end())

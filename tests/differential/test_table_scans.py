@@ -266,7 +266,7 @@ def test_an_import_brings_its_entities_to_a_published_table(drive: Drive) -> Non
     order = drive.app.entities["Order"]
     values = [{"order_id": f"i{n}", "total": n, "shipped": n == 2} for n in range(6)]
     states = [order.encode(each) for each in values]
-    piece = StagedRows(drive.data).put([f"i{n}" for n in range(6)], states, "x")
+    piece = StagedRows(drive.data).stage([f"i{n}" for n in range(6)], states, "x")
     body = encode_control(Import("Order", order.shape.tag, (piece,), 6))
     drive.inline.log.append([Entry(RequestId("import~~x"), body, b"", 0, is_control=True)])
     with pytest.MonkeyPatch.context() as patched:

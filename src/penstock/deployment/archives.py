@@ -5,15 +5,15 @@ have equal bytes. Its name is the SHA-256 of these bytes. Archives lie in the fo
 data directory and are never changed; a changed archive is found by its name.
 """
 
-import hashlib
 import io
 import zipfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import Corrupt, OperationalError, PenstockError
+from penstock.errors import OperationalError, PenstockError
+from penstock.files.hashed_files import HashedFiles
 from penstock.files.layout import ARCHIVES
 from penstock.files.roots import shared_root
 
@@ -63,55 +63,11 @@ def write_files(files: Mapping[str, bytes], target: Path) -> None:
         file.write_bytes(content)
 
 
-def hash_of(archive: bytes) -> str:
-    """Return the name of an archive: 64 hexadecimal digits."""
-    return hashlib.sha256(archive).hexdigest()
-
-
-class Archives:
+class Archives(HashedFiles):
     """The archives of one application."""
 
     def __init__(self, data: Path) -> None:
-        self._root = shared_root(data)
-
-    def names(self) -> list[str]:
-        """Return the names of all archives."""
-        files = self._root.names(ARCHIVES)
-        return sorted(file.removesuffix(_SUFFIX) for file in files if file.endswith(_SUFFIX))
-
-    def has(self, name: str) -> bool:
-        """Say whether an archive is there, perhaps damaged."""
-        return self._root.has(file_of(name))
-
-    def put(self, archive: bytes) -> str:
-        """Store an archive durably, unless it is there undamaged; return its name.
-
-        Raises:
-            OSError: The disk is full or fails.
-        """
-        name = hash_of(archive)
-        # Also if it is there: its time of grace begins again.
-        self._root.make_folders(ARCHIVES)
-        self._root.replace(file_of(name), archive)
-        return name
-
-    def read(self, name: str) -> bytes:
-        """Return the bytes of an archive, which are those that its name tells.
-
-        Raises:
-            Corrupt: The archive is missing, or was changed.
-            OperationalError: It cannot be read.
-        """
-        path = f"{self._root}/{file_of(name)}"
-        try:
-            archive = self._root.get(file_of(name))
-        except FileNotFoundError as error:
-            raise Corrupt(f"{path} is missing; put the file back from a backup") from error
-        except OSError as error:
-            raise OperationalError(f"cannot read {path}: {error.strerror}") from error
-        if hash_of(archive) != name:
-            raise Corrupt(f"{path} was changed; put the file back from a backup")
-        return archive
+        super().__init__(shared_root(data), ARCHIVES, _SUFFIX)
 
     def files(self, name: str) -> dict[str, bytes]:
         """Return the content of each file in an archive.
@@ -133,28 +89,6 @@ class Archives:
             write_files(contents, target)
         except OSError as error:
             raise OperationalError(f"cannot write to {target}: {error.strerror}") from error
-
-    def remove_others(self, needed: Collection[str], grace_s: float = 0.0) -> int:
-        """Remove the archives that are not in `needed`, and return their number.
-
-        Args:
-            grace_s: An archive that was stored within these seconds stays, too.
-
-        Raises:
-            OSError: The disk fails.
-        """
-        count = 0
-        for file in list(self._root.names(ARCHIVES)):
-            # A file on its way to a name has a longer name.
-            if _SUFFIX not in file or file.removesuffix(_SUFFIX) in needed:
-                continue
-            # One that does not exist any more has no age.
-            if self._root.age_s(f"{ARCHIVES}/{file}") >= grace_s:
-                self._root.remove(f"{ARCHIVES}/{file}")
-                count += 1
-        if count:
-            self._root.settle(ARCHIVES)
-        return count
 
 
 def file_of(name: str) -> str:

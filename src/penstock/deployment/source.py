@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock.base.syntax import parse
-from penstock.deployment.archives import hash_of, pack
+from penstock.deployment.archives import pack
 from penstock.deployment.loading import Location, import_began_ns, is_own, locate
 from penstock.errors import ConfigError, OperationalError
+from penstock.files.hashed_files import hash_of
 from penstock.model.control import DeployedCode
 from penstock.native import choice
 

@@ -151,7 +151,7 @@ class _Import:
         staged = StagedRows(self._settings.data)
         for texts, states in self._gathered(source):
             if not self._rows.unfit:  # else nothing will be imported
-                self._pieces.append(staged.put(texts, states, self._id))
+                self._pieces.append(staged.stage(texts, states, self._id))
         self._note_twins(staged)
         if self._rows.unfit:
             return self._refused()
@@ -190,7 +190,7 @@ class _Import:
             return
         first, last = 0, -1
         for piece in self._pieces:
-            texts = staged.read(piece)["key"]
+            texts = staged.rows(piece)["key"]
             first, last = last + 1, last + len(texts)
             for twin in twins[(twins >= first) & (twins <= last)].tolist():
                 key = texts[twin - first].as_py()

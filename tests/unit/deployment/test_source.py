@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from penstock.deployment import source
-from penstock.deployment.archives import Archives, file_of, hash_of, pack
+from penstock.deployment.archives import Archives, file_of, pack
 from penstock.deployment.loading import locate
 from penstock.deployment.source import code_of, read_source
 from penstock.errors import ConfigError, Corrupt, OperationalError
+from penstock.files.hashed_files import hash_of
 
 Write = Callable[[dict[str, str]], None]
 

@@ -45,7 +45,7 @@ def import_rows(
     attempt = secrets.token_hex(4)
     for number, piece in enumerate(command.pieces):
         try:
-            rows = staged.read(piece)
+            rows = staged.rows(piece)
         except (
             Corrupt
         ) as error:  # the journal does not need it: without it, the order has no effect
