@@ -116,6 +116,14 @@ LogOption = Annotated[
     str | None,
     typer.Option("--log", metavar="URL", help=help_of("log", "as it is")),
 ]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="parquet, csv or jsonl; default: as the suffix of the file says.",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any setting by its name; may be repeated."),

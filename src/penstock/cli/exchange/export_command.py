@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 import typer
 
-from penstock.cli.options import AppOptions, JsonOption
+from penstock.cli.options import AppOptions, FormatOption, JsonOption
 from penstock.cli.output import print_json
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError, OperationalError
@@ -50,14 +50,7 @@ def command(
     ],
     options: AppOptions,
     remote: RemoteOptions,
-    file_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="parquet, csv or jsonl; default: as the suffix of the file says.",
-        ),
-    ] = None,
+    file_format: FormatOption = None,
     as_of: Annotated[
         str,
         typer.Option("--as-of", metavar="POINT", help="An epoch, or a time; default the newest."),

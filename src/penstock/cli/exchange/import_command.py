@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli import word_completion
 from penstock.cli.error_output import USER_ERROR
-from penstock.cli.options import AppOptions, JsonOption, check_class_word
+from penstock.cli.options import AppOptions, FormatOption, JsonOption, check_class_word
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 
@@ -55,14 +55,7 @@ def command(
     ],
     options: AppOptions,
     remote: RemoteOptions,
-    file_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="parquet, csv or jsonl; default: as the suffix of the file says.",
-        ),
-    ] = None,
+    file_format: FormatOption = None,
     table: Annotated[
         str, typer.Option("--table", metavar="TABLE", help="The table of the database.")
     ] = "",
