@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from penstock.model.repeatable import now, principal, random, request_id, uuid
     from penstock.model.route import route
     from penstock.model.savepoint import savepoint
+    from penstock.model.schedule import cron, every
     from penstock.model.sending import ask, send, send_after, send_at
     from penstock.model.streams.ask import gather
     from penstock.model.streams.failed_atom import FailedAtom
@@ -154,10 +155,12 @@ __all__ = [
     "call",
     "clear",
     "connect",
+    "cron",
     "effect",
     "effect_id",
     "emit",
     "entity",
+    "every",
     "flow",
     "from_file",
     "gather",
@@ -211,6 +214,7 @@ _DEFINITIONS: typing.Final = {
     "penstock.model.repeatable": ("now", "principal", "random", "request_id", "uuid"),
     "penstock.model.route": ("route",),
     "penstock.model.savepoint": ("savepoint",),
+    "penstock.model.schedule": ("cron", "every"),
     "penstock.model.sending": ("ask", "send", "send_after", "send_at"),
     "penstock.model.streams.ask": ("gather",),
     "penstock.model.streams.failed_atom": ("FailedAtom",),

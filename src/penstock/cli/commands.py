@@ -160,6 +160,10 @@ COMMANDS: Final = {
     "discard": Listing(
         "penstock.cli.orders.attempts", "Let failed requests have no further attempt.", "discard"
     ),
+    "schedule": Listing(
+        "penstock.cli.orders.schedule",
+        "List, pause, resume and fire the schedules of an application.",
+    ),
     "erase": Listing(
         "penstock.cli.orders.erase",
         "Erase a person: delete the entity, and destroy the key of its data.",

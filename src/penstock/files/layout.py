@@ -41,6 +41,8 @@ ARCHIVES: Final = "archives"
 """The folder of source archives: the code of each deployment."""
 IMPORTS: Final = "imports"
 """The folder of the rows of imports that wait in the log."""
+TICKS: Final = "ticks.json"
+"""The file that says how far each schedule has come."""
 SHARED_ROOT: Final = "shared-root.json"
 """The file that names the object store of the shared root, if that is not the directory itself."""
 PROBE: Final = "_probe"
@@ -54,6 +56,7 @@ SHARED: Final = (
     IMPORTS,
     SAVEPOINTS,
     PAUSES,
+    TICKS,
     KEYS,
     ERASURES,
     HELD,

@@ -33,6 +33,7 @@ from penstock.model.registry import EntityInterface, Interface, interface_of
 from penstock.model.request import Request, decode_request, encode_request, packed_append
 from penstock.model.resolver import Resolver, default_complaints
 from penstock.model.route import routes_of
+from penstock.model.schedule import Schedule, schedule_of
 from penstock.model.sealed_value import opened_request, sealed_request
 from penstock.model.shape import Shape
 from penstock.model.signature import Signature
@@ -413,6 +414,12 @@ class App:
                     f"{each.where}: {each.name}.{later} and {each.name}.{earlier} differ only in case, which SQL ignores; "
                     "rename an attribute"
                 )
+
+    @property
+    def schedules(self) -> dict[str, Schedule]:
+        """The times of functions, from `@every` and `@cron`, by their names."""
+        every = (schedule_of(each.function, label) for label, each in self.functions.items())
+        return {each.name: each for each in every if each is not None}
 
     def _settle(self) -> None:
         """Settle the classes and functions, whose types are all bound now."""

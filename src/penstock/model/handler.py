@@ -24,6 +24,7 @@ MARKS: Final = {
 """The decorators of methods and functions that requests call, by their marks."""
 
 _ELSEWHERE: Final = {
+    "__schedule__": "is marked @every or @cron; write it as a function outside of the class, and name it in the App",
     "__migration__": "is marked @migrate; write it as a function outside of the class, and name it in the App",
     "__portal__": "replies to a portal, which only the task of a workflow does; name it in a class for .task(…)",
 }

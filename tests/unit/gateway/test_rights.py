@@ -95,6 +95,8 @@ RIGHTS = {
     "POST /deployments": {"admin"},
     "GET /partitions": {"admin", "watch"},
     "POST /partitions": {"admin"},
+    "GET /schedules": {"admin", "watch"},
+    "POST /schedules": {"admin"},
     "GET /erasures": {"admin", "watch"},
     "POST /erasures": {"admin"},
     "GET /flow": {"admin", "watch"},

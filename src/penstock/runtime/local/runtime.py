@@ -12,7 +12,8 @@ shows the line of the handler that raised it.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import filterfalse, groupby
+from datetime import UTC, datetime, timedelta
+from itertools import filterfalse, groupby, islice, takewhile
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -82,6 +83,9 @@ T = TypeVar("T")
 LATER_RECORDS: Final = 1_000
 """The most records that follow a request before `submit` returns and leaves the others for `settle`."""
 
+TICKS_MAX: Final = 500
+"""The most ticks of schedules that one move of the clock may make due."""
+
 LATER_CASCADES: Final = 20
 """The most continuations of cascades among these records."""
 
@@ -143,6 +147,7 @@ class LocalRuntime:
         self._later: deque[Record] = deque()
         self._cuts: Mapping[RequestId, Cut] = {}
         self._scheduled: list[Record] = []
+        self._ticked_us = clock()
         self.failures: list[PenstockError] = []
         self._known: dict[RequestId, tuple[bytes, Reply]] = {}
         self._scans = 0
@@ -403,10 +408,29 @@ class LocalRuntime:
         """
         with self._guard():
             now_us = self._clock()
+            self._scheduled += self._ticks(now_us)
             due = [record for record in self._scheduled if record.time_us <= now_us]
             self._scheduled = [record for record in self._scheduled if record.time_us > now_us]
             self._later += sorted(due, key=lambda record: record.time_us)
             return self._settle()
+
+    def _ticks(self, now_us: int) -> list[Record]:
+        """Return the ticks of schedules that have become due since the last call, whatever is missed elsewhere."""
+        last, now = _moment(self._ticked_us), _moment(now_us)
+        self._ticked_us = now_us
+        records: list[Record] = []
+        for schedule in self.app.schedules.values():
+            every = takewhile(now.__ge__, schedule.after(last))
+            records += [
+                Record(Lsn(0), schedule.tick_id(due), schedule.body(due), _us_of(due))
+                for due in islice(every, TICKS_MAX + 1)
+            ]
+            if len(records) > TICKS_MAX:
+                raise UserError(
+                    f"the clock has moved by more than {TICKS_MAX} ticks of schedules, the last ones of {schedule.name}; move "
+                    "it in smaller steps"
+                )
+        return records
 
     def _settle(self) -> bool:
         continuations = 0
@@ -520,3 +544,14 @@ class LocalRuntime:
 
 def _is_effect(key: EntityKey) -> bool:
     return key.startswith(f"{EFFECT}/")
+
+
+_UNIX_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+def _moment(time_us: int) -> datetime:
+    return _UNIX_EPOCH + timedelta(microseconds=time_us)
+
+
+def _us_of(moment: datetime) -> int:
+    return (moment - _UNIX_EPOCH) // timedelta(microseconds=1)

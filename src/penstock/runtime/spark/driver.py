@@ -32,6 +32,7 @@ from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.request import encode_failure
+from penstock.model.schedule import Schedule
 from penstock.orders.partitions import partitions_in_force
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
@@ -130,17 +131,24 @@ ATTEMPT: Final = "attempt.json"
 """The file in the data directory that notes the newest attempt at an epoch."""
 
 
+def _ignore(_: Sequence[Schedule]) -> None:
+    """Take schedules of an application whose ticks a test appends."""
+
+
 class EpochDriver:
     """Runs epochs of one application, in order, each to its commit.
 
     Attributes:
         on_epoch: Called with the report of each committed epoch.
+        use_schedules: Takes the schedules of the code that runs from now on.
         failure: The `PenstockError` that the last call of `advance` raised, if any.
         late: Subscribes workflows that begin with earlier atoms.
     """
 
     _unclear: tuple[Commit, int, ControlEffect | None] | None = None
     """A commit whose outcome is unknown, with the number of its records, and the effect of its control record."""
+
+    use_schedules: Callable[[Sequence[Schedule]], None] = staticmethod(_ignore)
 
     def __init__(
         self, config: Config, log: Log, journal: Journal, jobs: Jobs, scratch: Path
@@ -173,7 +181,9 @@ class EpochDriver:
         self._first_rounds = FirstRounds()
         self.late = LateSubscribers(config, log, journal)
         self._eraser = Eraser(config.data, journal.identity)
-        executors = executors_of(config, jobs, self.late, lambda: self._atoms, self._eraser)
+        executors = executors_of(
+            config, jobs, self.late, lambda: self._atoms, self._eraser, self._scheduled
+        )
         self.controls = ControlEpochs(config, log, executors)
         self._epoch = BEFORE_FIRST if last is None else last.epoch
         self._time_us = 0 if last is None else last.time_us
@@ -215,8 +225,12 @@ class EpochDriver:
         self._eraser.finish(self._epoch)
         since = self._jobs.settings.since
         self.late.watch(subscriptions(app.topology), first_pieces(app.topology, since))
+        self._scheduled(list(app.schedules.values()))
         self._later.append()
         return self._stores.recover(self._epoch)
+
+    def _scheduled(self, schedules: Sequence[Schedule]) -> None:
+        self.use_schedules(schedules)
 
     @property
     def positions(self) -> dict[LogPartition, Lsn]:

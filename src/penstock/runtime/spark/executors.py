@@ -1,7 +1,7 @@
 """The executor of each type of control record."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.journal.staged import StagedRows
 from penstock.log.clock import wall_clock_us
 from penstock.model.control import Deploy, Erase, Import, Move, Subscribe
+from penstock.model.schedule import Schedule
 from penstock.model.table_scan import encode_scan
 from penstock.process.config import Config
 from penstock.runtime.spark import messages
@@ -40,10 +41,17 @@ from penstock.state.partition_spec import PartitionSpec, name_of
 class DeployExecutor:
     """Puts the code of a deployment in force."""
 
-    def __init__(self, data: Path, jobs: Jobs, late: LateSubscribers) -> None:
+    def __init__(
+        self,
+        data: Path,
+        jobs: Jobs,
+        late: LateSubscribers,
+        use_schedules: Callable[[Sequence[Schedule]], None],
+    ) -> None:
         self._data = data
         self._jobs = jobs
         self._late = late
+        self._use_schedules = use_schedules
 
     def __call__(self, control: Deploy, epoch: Epoch) -> ControlEffect:
         """Load the code, and record it from the epoch after this one on."""
@@ -61,6 +69,7 @@ class DeployExecutor:
 
         def switch() -> None:
             self._late.watch(loaded.late, loaded.scans)
+            self._use_schedules(loaded.schedules)
             self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec, since=since))
             _log.info("a deployment is in force", extra={"archive": control.code.archive})
 
@@ -204,14 +213,16 @@ def executors_of(
     late: LateSubscribers,
     published: Callable[[], Mapping[str, int]],
     eraser: Eraser,
+    use_schedules: Callable[[Sequence[Schedule]], None],
 ) -> dict[type, Executor]:
     """Return the executors for the driver of epochs.
 
     Args:
         published: Returns the number of atoms of each stream.
+        use_schedules: Takes the schedules of the code that runs from now on.
     """
     return {
-        Deploy: DeployExecutor(config.data, jobs, late),
+        Deploy: DeployExecutor(config.data, jobs, late, use_schedules),
         Move: BucketMove(config.data, jobs).execute,
         Erase: eraser.prepare,
         Subscribe: late.executor(published),

@@ -23,6 +23,7 @@ from penstock.log.api import Record
 from penstock.log.kafka_config import KafkaConfig
 from penstock.model.control import Subscribe
 from penstock.model.request import Failure
+from penstock.model.schedule import Schedule
 from penstock.model.schema_version import Versions
 from penstock.model.table_scan import TableScan
 from penstock.model.versions.waiting_types import WaitingTypes
@@ -165,6 +166,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
         tags: The tag of the shape of each class of this code.
         late: The workflows that begin with earlier atoms of their sources.
         scans: The first piece of each scan that published tables may need.
+        schedules: The times of functions.
     """
 
     schemas: dict[str, Versions]
@@ -174,6 +176,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
     views: tuple[str, ...]
     effects: tuple[str, ...]
     scans: list[TableScan]
+    schedules: list[Schedule] = []
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True):

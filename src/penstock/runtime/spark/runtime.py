@@ -39,11 +39,13 @@ from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry
 from penstock.log.clock import wall_clock_us
 from penstock.log.pump import Pump
+from penstock.log.ticker import Ticker
 from penstock.model.application import App
 from penstock.model.call import Call, append_of, encoded
 from penstock.model.reply import Reply, caller_of
 from penstock.model.streams.stream import Stream
 from penstock.orders.partitions import partitions_in_force
+from penstock.orders.schedules import paused_schedules
 from penstock.process import startup
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -138,6 +140,9 @@ class SparkRuntime:
         ]
         self._tail = JournalTail(self.journal, await_record=directory.await_record(self.log))
         self._pump = Pump(self.log, self._give_up)
+        self._ticker = Ticker(
+            config.data, self.log, lambda: paused_schedules(config.data), self._give_up
+        )
         self._jobs: Jobs
         self._right = DriverClaim(config.data, self._give_up)
         self._jvm = jvm
@@ -181,6 +186,7 @@ class SparkRuntime:
             self._start_spark()
         self._driver = EpochDriver(self._config, self.log, self.journal, self._jobs, self._scratch)
         self._driver.on_epoch = self._listeners
+        self._driver.use_schedules = self._ticker.use
         if not is_warm:
             clear_scratch(self._scratch)  # after the driver has read the notes there
         recovered = self._driver.recover(self._present_app())  # while Spark plans the query
@@ -195,7 +201,7 @@ class SparkRuntime:
         recovered.result()
         self._driver.append_later()  # of late workflows, from the stores
         supervisor = threading.Thread(None, self._supervise, "penstock-supervisor", daemon=True)
-        for part in (self._watchdog, self._pump, self._maintenance, supervisor):
+        for part in (self._watchdog, self._pump, self._ticker, self._maintenance, supervisor):
             part.start()
         self._supervisor = supervisor
         if is_warm:
@@ -402,6 +408,7 @@ class SparkRuntime:
             self._jobs.stop_resident()
         self._watchdog.stop()
         self._pump.stop()
+        self._ticker.stop()
         self._tail.close()
         self._stop_spark()
         self.journal.close()

@@ -437,6 +437,7 @@ class Worker:
             tuple(code.app.views),
             tuple(code.app.effects),
             first_pieces(code.app.topology, since),
+            list(code.app.schedules.values()),
         )
         return TaskResult(loaded=messages.encode(loaded))
 

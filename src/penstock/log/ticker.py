@@ -1,0 +1,147 @@
+"""The ticker: a thread of the driver that appends the ticks of schedules when they are due.
+
+`ticks.json` in the shared root has the last due time of each schedule. It is written after the append: after a crash in
+between, the same tick has the same id, and the log drops it. A schedule that is new, or whose times have changed, begins
+now. While a schedule is paused, its ticks are passed over.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.errors import OperationalError
+from penstock.files.durable import storage
+from penstock.files.layout import TICKS
+from penstock.files.roots import shared_root
+from penstock.log.api import Entry, Log
+from penstock.log.clock import wall_clock_us
+from penstock.model.schedule import Schedule
+
+_log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 0.2
+"""Between two looks; the longest delay of a tick while the log can be written."""
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+class Ticked(msgspec.Struct, frozen=True):
+    """How far a schedule has come.
+
+    Attributes:
+        last_us: Ticks up to this time have been appended, or were passed over; microseconds since the Unix epoch.
+        times: The text and the zone of the schedule.
+    """
+
+    last_us: int
+    times: str
+
+
+def read_ticks(data: Path) -> dict[str, Ticked]:
+    """Return how far each schedule has come; nothing if the file is missing or damaged."""
+    try:
+        return msgspec.json.decode(shared_root(data).get(TICKS), type=dict[str, Ticked])
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return {}
+
+
+class Ticker:
+    """Appends ticks in its own thread, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        data: Path,
+        log: Log,
+        paused: Callable[[], Collection[str]],
+        on_damage: Callable[[Exception], None],
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        """Prepare the thread.
+
+        Args:
+            paused: Returns the names of the schedules that are paused.
+            on_damage: Takes an error that another try cannot mend.
+        """
+        self._data = data
+        self._log = log
+        self._paused = paused
+        self._on_damage = on_damage
+        self._clock_us = clock_us
+        self._schedules: tuple[Schedule, ...] = ()
+        self._ticked: dict[str, Ticked] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-ticker", daemon=True)
+
+    def use(self, schedules: Sequence[Schedule]) -> None:
+        """Obey the schedules of the code that runs from now on."""
+        self._schedules = tuple(schedules)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the look that runs; idempotent, also if the thread was never started."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def look(self) -> None:
+        """Append the ticks that are due.
+
+        Raises:
+            OperationalError: The log or the disk fails; the next look tries again.
+        """
+        schedules, now_us = self._schedules, self._clock_us()
+        if not schedules:
+            return
+        with storage("read how far schedules have come"):
+            before = read_ticks(self._data) if self._ticked is None else self._ticked
+        now = _EPOCH + timedelta(microseconds=now_us)
+        entries: list[Entry] = []
+        after: dict[str, Ticked] = {}
+        paused = self._paused()
+        for schedule in schedules:
+            times, known = f"{schedule.text} {schedule.zone}".strip(), before.get(schedule.name)
+            if known is None or known.times != times:
+                after[schedule.name] = Ticked(now_us, times)
+                continue
+            last = _EPOCH + timedelta(microseconds=known.last_us)
+            due = schedule.due(last, now)
+            if schedule.name in paused:
+                after[schedule.name] = Ticked(_us(due[-1]), times) if due else known
+                continue
+            entries += [
+                Entry(schedule.tick_id(each), schedule.body(each), b"", now_us) for each in due
+            ]
+            after[schedule.name] = Ticked(_us(due[-1]), times) if due else known
+        if entries:
+            self._log.append(entries, limited=False)
+        if after != before:
+            with storage("note how far schedules have come"):
+                shared_root(self._data).replace(TICKS, msgspec.json.encode(after))
+        self._ticked = after
+
+    def _run(self) -> None:
+        is_failing = False
+        while not self._stopping.wait(PERIOD_S):
+            try:
+                self.look()
+                is_failing = False
+            except OperationalError as error:
+                if not is_failing:  # one line only, since the cause may be a full disk
+                    _log.warning("schedules are delayed", extra={"cause": str(error)})
+                is_failing = True
+            except Exception as error:  # noqa: BLE001 -- `on_damage` must hear of it
+                _log.error("schedules are stopped", extra={"cause": str(error)})
+                self._on_damage(error)
+                return
+
+
+def _us(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
