@@ -114,6 +114,8 @@ class SparkRuntime:
         failure: Why the runtime gave up, if it did.
     """
 
+    _supervisor: threading.Thread | None = None
+
     def __init__(self, spec: str, config: Config, jvm: Jvm | None = None) -> None:
         """Open log and journal.
 
@@ -161,7 +163,6 @@ class SparkRuntime:
         self._batches: MicroBatches | None = None
         self._context: SparkContext | None = None
         self._session: SparkSession | None = None
-        self._supervisor: threading.Thread | None = None
 
     @property
     def on_epoch(self) -> list[Callable[[EpochReport], None]]:
