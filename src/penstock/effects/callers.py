@@ -118,6 +118,8 @@ class Caller:
         calls: The running calls, with the time at which each must have ended.
         on_loop: Whether it makes many calls of `async def` effects.
         idle_since: When its last call ended.
+        received: The bytes of calls that have not ended wholly.
+        given: The bytes of calls that it has not taken yet.
     """
 
     code: CallerCode
@@ -128,15 +130,24 @@ class Caller:
     calls: dict[int, float] = field(default_factory=dict)
     idle_since: float = 0.0
     received: bytearray = field(default_factory=bytearray)
+    given: bytearray = field(default_factory=bytearray)
 
-    def call(self, call: Call, until: float) -> bool:
-        """Hand over a call; return whether the caller still takes any."""
+    def call(self, call: Call, until: float) -> None:
+        """Hand over a call, as far as the caller takes it now; `flush` hands over the rest."""
         data = _encode(call)
-        try:
-            _write_all(self.sink, _LENGTH.pack(len(data)) + data)
-        except OSError:
-            return False
+        self.given += _LENGTH.pack(len(data)) + data
         self.calls[call.number] = until
+        self.flush()
+
+    def flush(self) -> bool:
+        """Hand over the rest; return whether nothing is left. A caller that has ended is noticed by `ends`."""
+        try:
+            while self.given:
+                del self.given[: os.write(self.sink, self.given)]
+        except BlockingIOError:
+            return False
+        except OSError:
+            self.given.clear()
         return True
 
     def ends(self) -> tuple[list[CallEnd], bool]:
@@ -203,6 +214,7 @@ def start_caller(code: CallerCode, *, on_loop: bool, others: Sequence["Caller"])
     os.close(request_source)
     os.close(reply_sink)
     os.set_blocking(reply_source, False)
+    os.set_blocking(request_sink, False)
     return Caller(code, on_loop, reply_source, request_sink, process, {}, time.monotonic())
 
 

@@ -42,7 +42,7 @@ class Status(IntEnum):
 
     READY: It is called for the first time when a place is free. LATER: It waits for its next try. RUNNING: It is called, or its
     beginning is being noted. DEAD: It is a dead letter. LOST: A `once=True` effect that an earlier process has begun. RETRY: Its
-    next try is due. SETTLED: The log has its outcome.
+    next try is due. SETTLED: The log has its outcome. BEGUN: A `once=True` effect that this process has begun, and calls next.
     """
 
     READY = 0
@@ -52,6 +52,7 @@ class Status(IntEnum):
     LOST = 4
     RETRY = 5
     SETTLED = 6
+    BEGUN = 7
 
 
 class Queued(NamedTuple):
@@ -123,7 +124,7 @@ class Queue:
             begun = queued.effect.state == "begun"
             self.put(queued.key, Status.LOST if begun else Status.RETRY)
         # Those that it had begun, and that were not in its hands yet.
-        for queued in self._select(" WHERE status = ? AND due_us = ?", Status.READY, _BEGUN):
+        for queued in self._select(" WHERE status = ?", Status.BEGUN):
             self.put(queued.key, Status.LOST)
         self.commit()
 
@@ -168,8 +169,7 @@ class Queue:
         if effect.state == "dead":
             status = Status.DEAD
         elif effect.state == "begun":
-            is_own = effect.error == self._claim
-            status, due_us = (Status.READY, _BEGUN) if is_own else (Status.LOST, 0)
+            status = Status.BEGUN if effect.error == self._claim else Status.LOST
         if former is None or former.round != effect.round:
             self._connection.execute(
                 "INSERT OR REPLACE INTO effects (key, function, owner, status, due_us, tries, deaths, error, row)"
@@ -191,7 +191,7 @@ class Queue:
         """Return the next effect of a function, in turns of their owners; None if no effect has this status.
 
         Args:
-            status: `READY` or `RETRY`.
+            status: `BEGUN`, `READY` or `RETRY`.
         """
         last = self._owners.get((status, function), "")
         turn = " INDEXED BY by_turn WHERE status = ? AND function = ? AND owner > ? ORDER BY owner, seq LIMIT 1"
@@ -267,10 +267,6 @@ class Queue:
         """End the transaction, and close the file."""
         self._connection.execute("COMMIT")
         self._connection.close()
-
-
-_BEGUN: Final = -1
-"""The due time of a `once=True` effect that this process has begun, and calls next."""
 
 
 def _queued(columns: tuple[str, bytes, int, int, str]) -> Queued:

@@ -86,6 +86,7 @@ _IDLE_S: Fixed = 30.0
 """A caller that had nothing to do for so long ends."""
 
 _WAIT_S: Fixed = 0.2
+_FLUSH_S: Fixed = 0.01
 _LOOK_S: Fixed = 0.5
 _REPORT_S: Fixed = 1.0
 _COUNT_SHARE: Fixed = 50
@@ -153,13 +154,21 @@ class Rate:
 
 @dataclass(slots=True)
 class _Function:
-    """An effect of the application, and its running calls."""
+    """An effect of the application, and its running calls.
+
+    Attributes:
+        most: The places: the calls at a time.
+        repeated: The running calls of effects that have failed before.
+        begun: The keys of `once=True` effects whose beginning is in the log, and that are not called yet. They have places, too:
+            after a crash, the outcome of each would be unknown.
+    """
 
     plan: EffectPlan
     most: int
     rates: list[Rate] = field(default_factory=list)
     running: int = 0
     repeated: int = 0
+    begun: set[str] = field(default_factory=set)
     owners: Counter[str] = field(default_factory=Counter)
     calls: int = 0
     failures: int = 0
@@ -498,8 +507,15 @@ class EffectService:
             if rows:
                 self._queue.take(rows)
                 self._has_lost = True
+                self._give_back(key for key, row in rows if row is None)
             self._epoch = epoch
             self._queue.reach(self._journal.identity, epoch)
+
+    def _give_back(self, gone: Iterable[str]) -> None:
+        """Free the places of effects that have begun, and that an operator has discarded."""
+        keys = set(gone)
+        for function in self._functions.values():
+            function.begun -= keys
 
     def _take_code(self) -> None:
         """Use the code of the deployment in force."""
@@ -521,7 +537,7 @@ class EffectService:
         now_us = wall_clock_us()
         next_us = self._queue.wake(now_us)
         wait_s = _WAIT_S if next_us is None else max(0.0, min(_WAIT_S, (next_us - now_us) / 1e6))
-        for status in (Status.READY, Status.RETRY):
+        for status in (Status.BEGUN, Status.READY, Status.RETRY):
             for name in self._queue.functions(status):
                 wait_s = min(wait_s, self._call_function(name, status))
         return wait_s
@@ -536,6 +552,9 @@ class EffectService:
         full: set[str] = set()
         while function.running < function.most:
             if is_retry and function.repeated >= half:
+                break
+            begun = 0 if status is Status.BEGUN else len(function.begun)
+            if function.running + begun >= function.most:
                 break
             now_s = time.monotonic()
             due_s = max((rate.due_in(now_s) for rate in function.rates), default=0.0)
@@ -557,6 +576,7 @@ class EffectService:
         effect, plan = queued.effect, function.plan
         if plan.once and effect.state == "waiting":
             self._queue.put(queued.key, Status.RUNNING)
+            function.begun.add(queued.key)
             beginning = settlement_of(effect, "begin", error=self._claim)
             self._appender.give(queued, beginning)
             return True
@@ -572,6 +592,7 @@ class EffectService:
         )
         slack_s = BLOCKED_S + 2.0 if caller.on_loop else 0.0  # the loop itself ends the call
         self._queue.call(queued)
+        function.begun.discard(queued.key)
         self._running[call.number] = _Running(queued, caller, plan.timeout_s, is_repeated)
         function.running += 1
         function.repeated += is_repeated
@@ -579,8 +600,7 @@ class EffectService:
         function.calls += 1
         for rate in function.rates:
             rate.take()
-        if not caller.call(call, time.monotonic() + plan.timeout_s + slack_s):
-            self._lose_caller(caller)
+        caller.call(call, time.monotonic() + plan.timeout_s + slack_s)
         return True
 
     def _caller_for(self, plan: EffectPlan, *, alone: bool) -> Caller | None:
@@ -605,7 +625,9 @@ class EffectService:
 
     def _take_ends(self, wait_s: float) -> None:
         """Wait for callers, and take the calls that have ended."""
-        for key, _ in self._selector.select(wait_s):
+        # A caller that does not read its pipe must not stop this thread.
+        pending = [caller for caller in self._callers if not caller.flush()]
+        for key, _ in self._selector.select(min(wait_s, _FLUSH_S) if pending else wait_s):
             if key.data is None:
                 with suppress(BlockingIOError):
                     os.read(self._wake_source, 1 << 16)
@@ -739,6 +761,7 @@ class EffectService:
         lost = self._queue.lost(_BATCH)
         for queued in lost:
             self._queue.put(queued.key, Status.RUNNING)
+            self._function(queued.effect.function).begun.discard(queued.key)
             self._settle(queued, "unknown", error="its process ended before the result was noted")
         self._has_lost = len(lost) == _BATCH
 
