@@ -4,14 +4,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from penstock.base.ids import Epoch
 from penstock.cli.main import execute
+from penstock.engine.streams.key_shares import KeyShare
+from penstock.errors import JournalUnavailable
 from penstock.files.layout import SHARED_ROOT
 from penstock.files.roots import use_store
+from penstock.journal.api import PartKind
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import DriverClaim
+from penstock.runtime.spark.messages import RoundOutput
+from penstock.runtime.spark.round_files import RoundFiles, UsedFiles, far_files
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
 from tests.kafka_hosts import ONE_MACHINE
@@ -73,3 +81,37 @@ def test_host_without_a_driver_answers_everything(
     assert capsys.readouterr().out.endswith(f"log: {first.log}\n")
     assert execute(["status", SHOP, "--data", str(folder)]) == 0, "a driver runs, on the other host"
     assert f"log: {first.log}" in capsys.readouterr().out
+
+
+def test_tasks_hand_files_on_through_the_store(
+    store_server: StoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of another host reads the valid rows of a round output; the driver removes those of a committed epoch."""
+    for name, value in store_server.environment().items():
+        monkeypatch.setenv(name, value)
+    folders = tmp_path / "one", tmp_path / "two"
+    for folder in folders:
+        use_store(folder, store_server.url(tmp_path.name))
+    scratch = folders[0] / "scratch" / "17-run"
+    one, other = (RoundFiles(scratch, far_files(folder)) for folder in folders)
+    rows = pa.table({"position": pa.array([3, 5, 8], pa.uint32()), "key": ["a", "b", "c"]})
+    tables = {PartKind.CHANGES: rows, PartKind.TRANSACTIONS: rows}
+    path = one.write(Epoch(4), "e4-r1-t0-a9", tables)
+    later = one.write(Epoch(5), "e5-r1-t0-a9", tables)
+    superseded = np.array([5], np.uint32).tobytes()
+    for files in (one, other):
+        (valid,) = files.read([RoundOutput(path, superseded)])
+        assert {part_kind: table["key"].to_pylist() for part_kind, table in valid.items()} == {
+            PartKind.CHANGES: ["a", "c"],
+            PartKind.TRANSACTIONS: ["a", "c"],
+        }
+    share = KeyShare(0, 2)
+    assert other.turns([one.write_share("e4-share0-a9", share)]) is not None
+    config = Config(data=folders[0], master="spark://h:7077", master_secret=Path("/s"))
+    used = UsedFiles(config, scratch)
+    used.remove_old()
+    used.remove(Epoch(4), by_several=True)
+    with pytest.raises(JournalUnavailable, match="e4-r1-t0-a9"):
+        other.read([RoundOutput(path, b"")])
+    assert other.read([RoundOutput(later, b"")])
+    assert not scratch.exists()

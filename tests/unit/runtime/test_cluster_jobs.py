@@ -16,7 +16,7 @@ from penstock.errors import ConfigError, OperationalError, StateUnavailable
 from penstock.log.api import Entry
 from penstock.model.request import Failure
 from penstock.process.config import Config
-from penstock.runtime.spark import cluster_jobs, messages
+from penstock.runtime.spark import cluster_jobs, messages, worker_process
 from penstock.runtime.spark.cluster_jobs import ClusterJobs
 from penstock.runtime.spark.frames import connect
 from penstock.runtime.spark.messages import (
@@ -26,6 +26,7 @@ from penstock.runtime.spark.messages import (
     Reside,
     RunTransactions,
     TaskCommand,
+    TaskMessage,
     TaskResult,
     worker_settings,
 )
@@ -225,6 +226,36 @@ def test_a_missing_host_is_told(
     with pytest.raises(
         ConfigError, match=r"[01] of 2 hosts have joined .* start a worker of Spark"
     ):
+        jobs.start_resident()
+
+
+def test_a_standby_is_content_with_one_host(cluster: Callable[..., Cluster]) -> None:
+    """The driver may have the others, and the standby gets them when it ends; a stop ends the wait."""
+    jobs = cluster("a", wanted=2, start=False)
+    jobs.start_resident(is_standby=True)
+    assert jobs.hosts() == ["a"]
+    alone = cluster("", wanted=2, start=False)
+    alone.stopping.set()
+    with pytest.raises(OperationalError, match="the driver stops"):
+        alone.start_resident(is_standby=True)
+
+
+def test_a_host_that_cannot_be_used_says_why(
+    cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start ends with the error of that host: it may lack the credentials of the object store."""
+    jobs = cluster("a", wanted=1, start=False)
+
+    def fail(*_: object) -> TaskResult:
+        raise ConfigError("s3://bucket/shop: no credentials")
+
+    def run(commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        payloads = iter([messages.encode(TaskMessage(b"", command)) for command in commands])
+        return [messages.decode_result(result) for result in worker_process.perform(0, payloads)]
+
+    monkeypatch.setattr(worker_process, "attend", fail)
+    monkeypatch.setattr(jobs, "_run_job", run)
+    with pytest.raises(ConfigError, match=r"no credentials; correct it on the host that refuses"):
         jobs.start_resident()
 
 

@@ -154,6 +154,9 @@ class ClusterJobs(Jobs):
         """Run the job of a resident task."""
         try:
             self._run_alone(reside)
+        except ConfigError as error:  # its folder, or its access to the object store
+            self._reception.refuse(f"{error}; correct it on the host that refuses")
+            raise
         except Exception as error:
             if _PYTHON_DIFFERS in str(error):
                 self._reception.refuse(

@@ -74,7 +74,8 @@ def _perform(payload: bytes) -> TaskResult:
                     _PLACES.append(Place(root, notes, driver))
                     answer(warden, _perform, _tidy_up)
 
-                return attend(job, seat, work)  # this process loads no user code
+                loaded = True  # this process loads no user code, so an error says what is wrong with the host
+                return attend(job, seat, work)
             case Reside(path):
                 _worker(message.settings)
                 loaded = True
