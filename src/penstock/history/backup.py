@@ -26,6 +26,7 @@ import msgspec
 from penstock.base.ids import Epoch
 from penstock.errors import ConfigError, OperationalError
 from penstock.files import durable, private
+from penstock.files.file_entry import FileEntry
 from penstock.files.layout import BACKUPS, LOG
 from penstock.files.local_root import LocalRoot, rooted
 from penstock.files.lock import locked_file
@@ -35,7 +36,7 @@ from penstock.files.sealed import seal, size_and_checksum_of, unseal
 from penstock.files.shared_root import SharedRoot
 from penstock.history import copying
 from penstock.history.backup_set import BackupSet, collect, identity_of
-from penstock.history.copying import FileEntry, translating_disk_errors
+from penstock.history.copying import translating_disk_errors
 from penstock.journal.api import StepObserver, ignore_step
 from penstock.log import copy_prefix as logs
 from penstock.log.clock import wall_clock_us

@@ -20,11 +20,10 @@ from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
 from penstock.deployment.archives import Archives
 from penstock.deployment.archives import file_of as archive_file
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError
+from penstock.files.file_entry import FileEntry, FileMismatch
 from penstock.files.layout import ERASURES, JOURNAL, KEYS, LINEAGE, LOG, SNAPSHOTS
 from penstock.files.roots import shared_root
-from penstock.files.sealed import checksum_of
 from penstock.files.shared_root import SharedRoot
-from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import Commit
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.inventory import Inventory
@@ -143,7 +142,7 @@ def _list(data: Path, app: str) -> tuple[BackupSet, Lsn]:
     stored = inventory.head()
     for unit in inventory.units(newest.epoch):
         stored += inventory.files(unit)
-    files += [FileEntry(f"{JOURNAL}/{file.path}", file.size, file.checksum) for file in stored]
+    files += [file.within(JOURNAL) for file in stored]
     files += _archives(data, root)  # each archive is older than the deployment that names it
     files += _staged_rows(data, root)
     ends = (first.epoch, newest.epoch, first.time_us, newest.time_us)
@@ -194,5 +193,4 @@ def _staged_rows(data: Path, root: SharedRoot) -> Iterator[FileEntry]:
 
 
 def _entry_of(root: SharedRoot, name: str) -> FileEntry:
-    content = root.get(name)
-    return FileEntry(name, len(content), checksum_of(content))
+    return FileEntry.of(name, root.get(name))

@@ -29,6 +29,7 @@ from penstock.deployment.archives import Archives
 from penstock.engine.request_text import call_text
 from penstock.errors import ConfigError
 from penstock.files import durable, private
+from penstock.files.file_entry import FileEntry
 from penstock.files.heartbeat import Heartbeat, beating, is_alive
 from penstock.files.layout import JOURNAL, LOG, PROBE, SHARED, UNFINISHED
 from penstock.files.local_root import LocalRoot
@@ -37,7 +38,7 @@ from penstock.files.roots import journal_root, name_store, snapshots_root, store
 from penstock.files.sealed import seal, size_and_checksum_of
 from penstock.files.shared_root import SharedRoot
 from penstock.history import copying
-from penstock.history.copying import FileEntry, translating_disk_errors
+from penstock.history.copying import translating_disk_errors
 from penstock.journal import copy_prefix as journals
 from penstock.journal.api import Commit, Journal, PartKind, StepObserver
 from penstock.journal.deployments import Deployments

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.base.ids import Epoch, epochs_text
 from penstock.errors import ConfigError, Corrupt
+from penstock.files.file_entry import FileEntry, FileMismatch
 from penstock.files.layout import JOURNAL, LOG, SAVEPOINTS
 from penstock.files.local_root import LocalRoot
 from penstock.files.roots import shared_root
@@ -23,7 +24,6 @@ from penstock.history import copying
 from penstock.history.backup import Backup, Backups, Progress, ignore_progress
 from penstock.history.backup_set import BackupSet, collect
 from penstock.history.branch import Branch, NewPlace, create_branch, new_directory
-from penstock.history.copying import FileEntry, FileMismatch
 from penstock.journal.api import StepObserver, ignore_step
 from penstock.journal.as_of import PointInTime, epoch_as_of, parse_point_in_time
 from penstock.journal.shapes import NAME as SHAPES

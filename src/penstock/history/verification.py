@@ -40,6 +40,7 @@ from penstock.deployment.archives import Archives
 from penstock.deployment.archives import file_of as archive_file
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError, Truncated
 from penstock.files import durable
+from penstock.files.file_entry import FileEntry, FileMismatch
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.layout import (
     CHECKPOINT,
@@ -55,7 +56,6 @@ from penstock.files.roots import journal_root, shared_root, snapshots_root
 from penstock.files.sealed import size_and_checksum_of
 from penstock.files.shared_root import SharedRoot
 from penstock.history.backup_set import no_history
-from penstock.history.copying import FileEntry, FileMismatch
 from penstock.history.moved_log import APART
 from penstock.history.reader import HistoryReader
 from penstock.journal.action import CommitFlaw, parse
@@ -65,7 +65,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import NAME as DEPLOYMENTS
 from penstock.journal.deployments import Deployments, needed_archives
 from penstock.journal.inventory import LOG as COMMITS
-from penstock.journal.inventory import EpochUnit, Inventory, StoredFile, commit_name, newest_listed
+from penstock.journal.inventory import EpochUnit, Inventory, commit_name, newest_listed
 from penstock.journal.parquet import epoch_of, stored_names
 from penstock.journal.shapes import NAME as SHAPES
 from penstock.journal.shapes import versions_in
@@ -699,7 +699,7 @@ class JournalFiles:
         self._upto = upto
         self._progress = progress
         self._findings: dict[EpochUnit, list[Finding]] = {}
-        self._files: dict[EpochUnit, list[StoredFile]] = {}
+        self._files: dict[EpochUnit, list[FileEntry]] = {}
         self.sound: list[EpochUnit] = []
         self.parts: set[str] = set()
 
@@ -761,11 +761,10 @@ class JournalFiles:
         except Corrupt as error:
             yield unrecoverable(str(error), where)
         for stored in self._files[unit]:
-            file = FileEntry(f"{JOURNAL}/{stored.path}", stored.size, stored.checksum)
             try:
-                file.check_in(self._root, stored.path)
+                stored.check_in(self._root, stored.path)
             except FileMismatch as error:
-                yield unrecoverable(f"a file of {epochs} {error}", file.path)
+                yield unrecoverable(f"a file of {epochs} {error}", f"{JOURNAL}/{stored.path}")
 
     def _check_head(self) -> Iterator[Finding]:
         path = commit_name(BEFORE_FIRST)

@@ -16,8 +16,8 @@ import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
+from penstock.files.file_entry import FileEntry
 from penstock.files.local_root import rooted
-from penstock.files.sealed import checksum_of
 from penstock.files.shared_root import SharedRoot
 from penstock.journal import action, segment
 from penstock.journal.action import CommitFlaw
@@ -29,20 +29,6 @@ from penstock.journal.shapes import NAME as SHAPES
 
 LOG: Final = "_delta_log"
 _FLOOR: Final = "floor.json"
-
-
-class StoredFile(NamedTuple):
-    """A file with its expected size and checksum.
-
-    Attributes:
-        path: Relative to the journal.
-        size: Bytes.
-        checksum: XXH3-128 of the bytes, hexadecimal.
-    """
-
-    path: str
-    size: int
-    checksum: str
 
 
 class EpochUnit(NamedTuple):
@@ -68,7 +54,7 @@ class Inventory:
         self._segments.refresh()
         self.first = self._segments.first
 
-    def head(self) -> list[StoredFile]:
+    def head(self) -> list[FileEntry]:
         """Return the files that belong to no epoch: the table's creation, shapes, deployments, floor.
 
         Raises:
@@ -77,7 +63,7 @@ class Inventory:
         names = [commit_name(BEFORE_FIRST), SHAPES]
         later = [DEPLOYMENTS, f"{FOLDER}/{_FLOOR}"]
         names += [name for name in later if self._root.has(name)]
-        return [stored_file(name, self._root.get(name)) for name in names]
+        return [FileEntry.of(name, self._root.get(name)) for name in names]
 
     def units(self, upto: Epoch) -> list[EpochUnit]:
         """Return the units of all epochs up to `upto`, in order; a segment may have later epochs."""
@@ -87,7 +73,7 @@ class Inventory:
         alone = [Epoch(epoch) for epoch in range(after + 1, upto + 1)]
         return merged + [EpochUnit(epoch, epoch, commit_name(epoch)) for epoch in alone]
 
-    def files(self, unit: EpochUnit) -> list[StoredFile]:
+    def files(self, unit: EpochUnit) -> list[FileEntry]:
         """Return the files of a unit; the first one lists the others.
 
         Raises:
@@ -100,8 +86,8 @@ class Inventory:
             parts = tuple(part for part, _, _ in segment.segment_of(name, data).members)
         else:
             parts = _parts_in(unit, data)
-        files = [StoredFile(part.path, part.size, part.checksum) for part in parts]
-        return [stored_file(unit.path, data), *files]
+        files = [FileEntry(part.path, part.size, part.checksum) for part in parts]
+        return [FileEntry.of(unit.path, data), *files]
 
 
 def newest_listed(place: SharedRoot | Path) -> Epoch:
@@ -116,11 +102,6 @@ def newest_listed(place: SharedRoot | Path) -> Epoch:
 def commit_name(epoch: Epoch) -> str:
     """Return the path of an epoch's commit, relative to the journal."""
     return f"{LOG}/{action.version_of(epoch):020}.json"
-
-
-def stored_file(path: str, data: bytes) -> StoredFile:
-    """Return the entry of a file with some content."""
-    return StoredFile(path, len(data), checksum_of(data))
 
 
 def _parts_in(unit: EpochUnit, data: bytes) -> tuple[Part, ...]:
