@@ -230,10 +230,14 @@ def test_a_missing_host_is_told(
 
 
 def test_a_standby_is_content_with_one_host(cluster: Callable[..., Cluster]) -> None:
-    """The driver may have the others, and the standby gets them when it ends; a stop ends the wait."""
+    """The driver may have the others, and the standby gets them when it ends."""
     jobs = cluster("a", wanted=2, start=False)
     jobs.start_resident(is_standby=True)
     assert jobs.hosts() == ["a"]
+
+
+def test_a_standby_without_a_host_ends_when_it_is_stopped(cluster: Callable[..., Cluster]) -> None:
+    """It waits for a host without end otherwise."""
     alone = cluster("", wanted=2, start=False)
     alone.stopping.set()
     with pytest.raises(OperationalError, match="the driver stops"):
