@@ -6,6 +6,7 @@ million effects on the disk, and a few in memory.
 """
 
 import sqlite3
+import time
 from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
@@ -16,6 +17,8 @@ from penstock.model.waiting_effect import WaitingEffect, decode_waiting_effect
 
 _CACHE_KB: Final = 8_192
 _VERSION: Final = 1
+_COMMIT_S: Final = 0.05
+"""The time after which changes are committed; each commit costs as much as an effect."""
 
 _TABLES: Final = f"""
 PRAGMA user_version = {_VERSION};
@@ -97,6 +100,12 @@ class Queue:
         """
         self._claim = claim
         self._owners: dict[tuple[Status, str], str] = {}  # whose turn was last
+        # A look at an empty part of the index costs as much as an effect, and there is a look for each call that ends.
+        self._empty: set[Status] = set()
+        self._committed_s = 0.0
+        self._next_us: int | None = (
+            0  # when the next effect may be due; None if no effect waits for its time
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._connection = self._opened(path)
@@ -138,19 +147,27 @@ class Queue:
 
     def clear(self) -> None:
         """Forget everything."""
+        self._empty.clear()
+        self._next_us = 0
         self._connection.execute("DELETE FROM effects")
         self._connection.execute("DELETE FROM position")
 
     def reach(self, journal: str, epoch: Epoch) -> None:
-        """Note the epoch that the rows have reached, and commit."""
+        """Note the epoch that the rows have reached."""
         self._connection.execute("DELETE FROM position")
         self._connection.execute("INSERT INTO position VALUES (?, ?)", (journal, epoch))
-        self.commit()
+        self.commit_at_times()
 
     def commit(self) -> None:
         """End the transaction, and begin the next."""
+        self._committed_s = time.monotonic()
         self._connection.execute("COMMIT")
         self._connection.execute("BEGIN IMMEDIATE")
+
+    def commit_at_times(self) -> None:
+        """Commit if the last commit was some time ago: a crash only repeats what lies behind it."""
+        if time.monotonic() - self._committed_s >= _COMMIT_S:
+            self.commit()
 
     def take(self, rows: Iterable[tuple[str, bytes | None]]) -> None:
         """Take rows of the state, by their keys; None for one that is gone."""
@@ -176,12 +193,14 @@ class Queue:
                 " VALUES (?, ?, ?, ?, ?, 0, 0, '', ?)",
                 (key, effect.function, effect.group, status, due_us, row),
             )
+            self._empty.discard(status)
             return
         if effect.state == "waiting":
             # Its tries stay; an operator who asks for a try at once moves its time.
             kept = Status(known[0])
             is_nudged = former.nudges != effect.nudges and kept is Status.LATER
             status, due_us = (Status.RETRY if is_nudged else kept), known[2]
+        self._empty.discard(status)
         self._connection.execute(
             "UPDATE effects SET status = ?, due_us = ?, row = ? WHERE key = ?",
             (status, due_us, row, key),
@@ -221,10 +240,12 @@ class Queue:
 
     def put(self, key: str, status: Status) -> None:
         """Set the status of an effect."""
+        self._empty.discard(status)
         self._connection.execute("UPDATE effects SET status = ? WHERE key = ?", (status, key))
 
     def put_later(self, key: str, due_us: int, deaths: int, error: str) -> None:
         """Let an effect wait for its next try."""
+        self._next_us = due_us if self._next_us is None else min(self._next_us, due_us)
         self._connection.execute(
             "UPDATE effects SET status = ?, due_us = ?, deaths = ?, error = ? WHERE key = ? AND status = ?",
             (Status.LATER, due_us, deaths, error, key, Status.RUNNING),
@@ -232,19 +253,25 @@ class Queue:
 
     def wake(self, now_us: int) -> int | None:
         """Let the effects that are due be called; return when the next one is due, None if none is."""
+        if self._next_us is None or now_us < self._next_us:
+            return self._next_us
+        self._empty.discard(Status.RETRY)
         self._connection.execute(
             "UPDATE effects SET status = ? WHERE status = 1 AND due_us <= ?", (Status.RETRY, now_us)
         )
         next_due = self._connection.execute(
             "SELECT min(due_us) FROM effects INDEXED BY by_time WHERE status = 1"
         ).fetchone()
-        return None if next_due is None else next_due[0]
+        self._next_us = next_due[0]
+        return self._next_us
 
     def functions(self, status: Status) -> list[str]:
         """Return the functions that have effects with a status."""
         # A loose scan of the index: as many steps as functions, however many effects wait.
         names: list[str] = []
         last = ""
+        if status in self._empty:
+            return names
         while True:
             following = self._connection.execute(
                 "SELECT function FROM effects INDEXED BY by_turn WHERE status = ? AND function > ?"
@@ -252,6 +279,8 @@ class Queue:
                 (status, last),
             ).fetchone()
             if following is None:
+                if not names:
+                    self._empty.add(status)
                 return names
             last = following[0]
             names.append(last)

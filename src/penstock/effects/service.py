@@ -422,7 +422,7 @@ class EffectService:
             self._tell("following", self._problem or self._appender.problem)
         else:
             self._tell(*hindrance)
-        self._queue.commit()
+        self._queue.commit_at_times()
         self._take_ends(wait_s)
         self._end_late_calls()
 
@@ -488,6 +488,7 @@ class EffectService:
             for rows_of_epochs in effect_rows(self._journal, after, newest):
                 self._queue.take(rows_of_epochs)
         self._queue.reach(self._journal.identity, newest)
+        self._queue.commit()
         _log.info("effects.filled", extra={"epoch": newest})
 
     def _check_settled(self) -> None:
