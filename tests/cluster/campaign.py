@@ -4,6 +4,7 @@
 
 - `hosts`: a hot item under load, executors and workers killed, hosts cut off and healed, and all of them at once.
 - `drivers`: two drivers on two hosts; the one that drives is killed, cut off, and stopped for a minute.
+- `page`: the operator's page, from one machine to three hosts, to four, and to one.
 - `servers`: 500 requests a second; then the object store and the broker are killed for 20 seconds each.
 
 With `--store`, and always for the latter two parts, data are in an object store and the log is in Kafka. It ends with 1 if a bound is
@@ -31,6 +32,7 @@ import uvloop
 
 from benchmarks.harness.load import Answer, Connection, Load, Request
 from tests.cluster.lab import Host, Lab, lab, why_not
+from tests.cluster.operator_page import OperatorPage
 from tests.cluster.running import PORT, RunningShop, equals_one_thread
 from tests.faults.shop_consistency import HOST, consistency
 from tests.kafka_server import KafkaServer
@@ -364,12 +366,24 @@ def _is_worker(process: psutil.Process) -> bool:
     return all("penstock.runtime.spark.daemon" in line for line in lines)
 
 
+def follow_page(report: Report) -> None:
+    """Follow the operator's page."""
+    with tempfile.TemporaryDirectory(prefix="cluster-") as top, lab(Path(top), 4) as hosts:
+        hosts.serve()
+        try:
+            OperatorPage(hosts).follow()
+        except BaseException:
+            for log in sorted(Path(top).glob("run-of-*.log")):
+                report.note(f"{log.name}:\n{log.read_text()[-6_000:]}")
+            raise
+
+
 def main() -> int:
     """Run the campaign."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS, "page"], default=[*PARTS, "page"])
     parser.add_argument("--store", action="store_true", help="data in a store and a log in Kafka")
     parser.add_argument("--hosts", type=int, default=2, help="hosts with tasks; default 2")
     parser.add_argument("--rounds", type=int, default=1, help="default 1")
@@ -379,6 +393,9 @@ def main() -> int:
         return 1
     report = Report()
     for part in chosen.parts:
+        if part == "page":
+            follow_page(report)
+            continue
         with (
             tempfile.TemporaryDirectory(prefix="cluster-") as top,
             lab(Path(top), 1 + chosen.hosts) as hosts,

@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
 
 def test_the_command_of_the_page_is_valid() -> None:
     """It names all that a cluster needs; `tests/cluster` runs the same."""
-    (text,) = (text for text in blocks("bash") if text.startswith("penstock run"))
+    text, *_ = (text for text in blocks("bash") if text.startswith("penstock run"))
     words = shlex.split(text.replace("\\\n", " "))
     options = dict(zip(words[3::2], words[4::2], strict=True))
     given = [

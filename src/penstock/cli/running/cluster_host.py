@@ -227,7 +227,8 @@ def _spark_children(settings: Config, watch: SparkWatch, *, with_master: bool) -
     """
     folder = settings.data / RUN / standalone.FOLDER
     standalone.prepare(folder, settings)
-    cores = settings.host_cores or os.cpu_count() or 1
+    # One more, for a standby: it has a Spark application of its own on the same hosts.
+    cores = (settings.host_cores or os.cpu_count() or 1) + 1
     commands = {WORKER: standalone.worker_command(folder, settings, cores)}
     if with_master:
         commands = {MASTER: standalone.master_command(folder, settings), **commands}
