@@ -1,6 +1,8 @@
 """Gateways, readers and SQL on a host without a driver: it has the place of the data, and the log's is noted there."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -8,12 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import ONLY_PARTITION, Epoch
 from penstock.cli.main import execute
+from penstock.cli.options import prepare_log
 from penstock.engine.streams.key_shares import KeyShare
-from penstock.errors import JournalUnavailable
+from penstock.errors import ConfigError, JournalUnavailable
 from penstock.files.layout import SHARED_ROOT
 from penstock.files.roots import use_store
+from penstock.history.moved_log import begin_log, end_log
 from penstock.journal.api import PartKind
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -22,6 +26,7 @@ from penstock.runtime.spark.messages import RoundOutput
 from penstock.runtime.spark.round_files import RoundFiles, UsedFiles, far_files
 from tests.checkout import SHOP
 from tests.gateway_thread import RunningGateway
+from tests.history import journal_of
 from tests.kafka_hosts import ONE_MACHINE
 from tests.kafka_server import Broker
 from tests.object_store import StoreServer
@@ -115,3 +120,31 @@ def test_tasks_hand_files_on_through_the_store(
         other.read([RoundOutput(path, b"")])
     assert other.read([RoundOutput(later, b"")])
     assert not scratch.exists()
+
+
+def test_log_of_another_folder_moves_into_the_topic(
+    store_server: StoreServer,
+    kafka_server: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restored application, or one that was stopped elsewhere, begins in Kafka on any host; a process alone is refused."""
+    for name, value in store_server.environment().items():
+        monkeypatch.setenv(name, value)
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        use_store(folder, store_server.url(tmp_path.name))
+    embedded = Config(data=one, cores=1)
+    begin_log(embedded, abandons=False)
+    journal_of(SHOP, one, [[("Item", "i1", "create", {"price": 5, "stock": 1})]], deploys=True)
+    topic = f"kafka://{kafka_server.servers}/{tmp_path.parent.name}-{tmp_path.name}"
+    moved = replace(embedded, data=two, log=topic, kafka=ONE_MACHINE)
+    with pytest.raises(ConfigError, match="one on "):
+        DataDirectory(two).prepare_log(moved)
+    end_log(one)
+    prepare_log(moved)
+    with closing(DataDirectory(two).open_journal_of("shop")) as journal:
+        last = journal.last()
+        assert last is not None
+        with closing(DataDirectory(two).open_log()) as log:
+            assert log.end() >= last.positions[ONLY_PARTITION]

@@ -201,7 +201,14 @@ def prepare_log(settings: "Config") -> None:
     """
     from penstock.process.data_directory import DataDirectory
 
-    DataDirectory(settings.data).prepare_log(settings)
+    directory = DataDirectory(settings.data)
+    is_new_there = directory.has_log_in_kafka(settings) and not directory.has_log_in_kafka(None)
+    if is_new_there and directory.shared.is_far and has_journal(settings.data):
+        from penstock.history.moved_log import begin_log
+
+        # A restored application, or one that ran on another host: its embedded log comes here first, and then into the topic.
+        begin_log(replace(settings, log=""), abandons=False)
+    directory.prepare_log(settings)
 
 
 PresentCodeOption = Annotated[

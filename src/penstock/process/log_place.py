@@ -27,7 +27,7 @@ from penstock.log.kafka import Following, KafkaLog
 from penstock.log.kafka_config import EMBEDDED, KafkaConfig, TopicPlace, topic_of
 from penstock.log.sqlite import SqliteLog
 from penstock.log.topic import Topic
-from penstock.process import presence
+from penstock.process import log_host, presence
 
 FORMER_LOG: Final = "embedded-log.sqlite"
 """The name that the embedded log gets when its place is taken by a copy."""
@@ -137,6 +137,8 @@ def adopt(data: Path, settings: KafkaSettings) -> LogNote:
         LogUnavailable: No broker answers.
     """
     place = topic_of(settings.log)
+    if shared_root(data).is_far:
+        log_host.check_here(data)  # a topic that begins empty would contradict the journal
     with closing(Topic(place, settings.kafka)) as topic:
         identity = topic.identity(settings.retention_s)
         if identity is None:
