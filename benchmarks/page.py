@@ -181,11 +181,20 @@ def parts_content(figures: Figures) -> str:
     )
 
 
+def types_content(figures: Figures) -> str:
+    """Return the table of `benchmarks.value_types`."""
+    names = [name for name in ("before", "compiled", "Python") if name in figures["rows"][0]]
+    rows = [(row["id"], *(number(row[name]) for name in names)) for row in figures["rows"]]
+    head = ("µs of processor time", *(f"{name}:" for name in names))
+    return f"{table(head, rows)}\n\n{machine_text(figures['machine'])}"
+
+
 CONTENTS: Final = {
     "checkouts": checkouts_content,
     "keys": keys_content,
     "parts": parts_content,
     "history": parts_content,
+    "types": types_content,
 }
 """The function that makes each generated part from its figures."""
 

@@ -258,6 +258,9 @@ def are_same_items(now: Any, then: Any) -> bool:
     return type(then) is not dict or all(map(is_, now.values(), then.values()))
 
 
+_NONE: Final[Mapping[int, int]] = {}
+
+
 class Image:
     """The contents of everything mutable that an entity's attributes reach, at one time.
 
@@ -324,6 +327,19 @@ class Image:
         return self._references
 
 
+class RowImage:
+    """The contents of an entity that was read since: those of its row, which cannot put them back in place."""
+
+    __slots__ = ()
+
+    def references(self) -> Mapping[int, int]:
+        """Return how many references to each mutable object this image has."""
+        return _NONE
+
+
+ROW_IMAGE: Final = RowImage()
+
+
 def are_same_contents(now: Contents, then: Contents) -> bool:
     """Say whether contents are the same objects."""
     return (
@@ -332,9 +348,6 @@ def are_same_contents(now: Contents, then: Contents) -> bool:
         and (then.named is None or are_same_items(now.named, then.named))
         and all(map(is_, now.slots, then.slots))
     )
-
-
-_NONE: Final[Mapping[int, int]] = {}
 
 
 def is_private(entity: object, known: Mapping[int, int] = _NONE) -> bool:

@@ -25,7 +25,7 @@ from penstock.errors import (
     Unencodable,
     UserError,
 )
-from penstock.model.contents import ALONE, Attributes, Image
+from penstock.model.contents import ALONE, ROW_IMAGE, Attributes, Image, RowImage
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Dispatch, Emission, Outlet, RunningStep
 from penstock.native.choice import core
@@ -220,7 +220,14 @@ class Transaction:
         if self.blocks:
             images = self.blocks[-1].images
             if key not in images:
-                images[key] = None if is_new else Image(_get(self.instances[key], "__dict__"))
+                images[key] = None if is_new else self._image_of_loaded(key)
+
+    def _image_of_loaded(self, key: EntityKey) -> Image | RowImage:
+        """Return the contents of an entity that was read just now."""
+        # Its row tells whether it has changed since; only a block that can be undone needs more.
+        if any(block.undoes for block in self.blocks):
+            return Image(_get(self.instances[key], "__dict__"))
+        return ROW_IMAGE
 
     def _join(self, entity_type: EntityType, key: EntityKey, instance: Any, held: Any) -> None:
         """Let a reference from an earlier transaction share the attributes of the live instance."""

@@ -164,8 +164,8 @@ def _declared(cls: T, *, personal: bool, was: str, internal: bool | Sequence[str
     behaviour: dict[str, Any] = {
         "__reference__": entity_type,
         "__declaration__": declaration,
-        "__new__": _refer,
-        "__init__": _ignore,
+        "__new__": refer,
+        "__init__": object.__init__,  # `refer` has set the key; as C it costs nothing
         "__eq__": _equal,
         "__hash__": _hash,
         "__repr__": _show,
@@ -311,8 +311,8 @@ def is_intact(cls: type) -> bool:
     """Say whether an entity class still behaves as `@entity` made it behave."""
     names = vars(cls)
     return (
-        names["__new__"] is _refer
-        and names["__init__"] is _ignore
+        names["__new__"] is refer
+        and names["__init__"] is object.__init__
         and names["__eq__"] is _equal
         and names["__hash__"] is _hash
         and "__dataclass_fields__" not in names
@@ -430,10 +430,6 @@ def _refer_text(entity_type: EntityType, text: str) -> Any:
     return instance
 
 
-def _ignore(instance: Any, /, *_: Any, **__: Any) -> None:
-    """Do nothing, because `_refer` has set the key."""
-
-
 def _key(instance: Any) -> Any:
     return object.__getattribute__(instance, "__dict__")[type(instance).__reference__.key_name]
 
@@ -499,6 +495,7 @@ def _delete(instance: Any) -> None:
 
 
 load_to_get: Callable[[Any, str], Any] = _load_to_get
+refer: Callable[..., Any] = _refer
 refer_text: Callable[[EntityType, str], Any] = _refer_text
 if core is not None:  # the compiled functions do the same, and call these where they give up
     core.bind_entities(
@@ -506,6 +503,7 @@ if core is not None:  # the compiled functions do the same, and call these where
         short_key=SHORT_KEY,
         load_to_get=_load_to_get,
         get_loaded=_get_loaded,
+        refer=_refer,
         refer_text=_refer_text,
     )
-    load_to_get, refer_text = core.load_to_get, core.refer_text
+    load_to_get, refer, refer_text = core.load_to_get, core.refer, core.refer_text

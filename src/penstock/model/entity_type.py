@@ -282,6 +282,10 @@ class EntityType:
             return after
         return self._checked(values, row, after, before)
 
+    def is_row(self, values: Mapping[str, Any], row: bytes | None) -> bool:
+        """Say whether attributes are surely those of a row; False where only their encoding can tell."""
+        return self.row_plan is not None and bool(self.row_plan.is_row(values, row))
+
     def _checked(
         self,
         values: Mapping[str, Any],

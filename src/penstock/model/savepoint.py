@@ -16,11 +16,11 @@ undoes nothing, if the block outlives an outer block, is open at the end, or is 
 """
 
 from collections import Counter
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from penstock.base.ids import EntityKey
 from penstock.errors import ReadonlyViolation, Unencodable, UserError
-from penstock.model.contents import Image, is_private
+from penstock.model.contents import Image, RowImage, is_private
 from penstock.model.context import current
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Emission
@@ -39,11 +39,14 @@ class SavepointBlock:
         deleted: The number of entities that were deleted at the beginning.
     """
 
+    undoes: ClassVar = True
+    """Whether it may have to put contents back."""
+
     __slots__ = ("_txn", "deleted", "images", "sent")
 
     def __init__(self) -> None:
         self._txn = current()
-        self.images: dict[EntityKey, Image | None] = {}
+        self.images: dict[EntityKey, Image | RowImage | None] = {}
         self.deleted = 0
         self.sent = 0
 
@@ -131,6 +134,7 @@ class SavepointBlock:
             if image is None:
                 txn.unload(entity_type, key, instance)
                 continue
+            assert isinstance(image, Image), "an image of a row is only in blocks that undo nothing"
             image.restore()
             _set(instance, "__dict__", image.values)
             _set(instance, "__class__", entity_type.cls)
@@ -149,14 +153,18 @@ class SavepointBlock:
         changed = {key for key, image in self.images.items() if self._differs(key, image)}
         return next((key for key in self._txn.before if key in changed), None) if changed else None
 
-    def _differs(self, key: EntityKey, image: Image | None) -> bool:
+    def _differs(self, key: EntityKey, image: Image | RowImage | None) -> bool:
         txn = self._txn
         instance = txn.instances[key]
         entity_type: EntityType = type(instance).__reference__
         now = _get(instance, "__dict__") if txn.is_live(entity_type, instance) else None
+        before = txn.before[key]
+        if isinstance(image, RowImage):
+            return now is None or not (
+                entity_type.is_row(now, before) or entity_type.encode(now) == before
+            )
         if image is not None and now is not None and image.is_current(now):
             return False
-        before = txn.before[key]
         was = None if txn.deleted.get(key, _NEVER) < self.deleted else before
         if image is not None:
             was = image.then(entity_type.encode)
@@ -194,6 +202,8 @@ class Unchanged(SavepointBlock):
     Raises:
         ReadonlyViolation: The block changed, created or deleted an entity; also when it raises.
     """
+
+    undoes = False
 
     __slots__ = ("_name",)
 

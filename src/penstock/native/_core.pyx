@@ -175,11 +175,11 @@ cdef enum:
     SKIP_DEPTH_MAX = 8
     ANY_DEPTH_MAX = 32
 
-cdef object _active, _python_hook, _python_get, _python_load, _python_refer, _python_changes, _python_release
+cdef object _active, _python_hook, _python_get, _python_load, _python_new, _python_refer, _python_changes, _python_release
 cdef Py_ssize_t _short_key = 0
 
 
-def bind_entities(*, active, short_key, load_to_get, get_loaded, refer_text):
+def bind_entities(*, active, short_key, load_to_get, get_loaded, refer, refer_text):
     """Take the Python functions of references, to which the compiled functions leave all unusual cases.
 
     Args:
@@ -187,11 +187,12 @@ def bind_entities(*, active, short_key, load_to_get, get_loaded, refer_text):
         short_key: A key with fewer characters needs no check.
         load_to_get: The hook of references that are not loaded.
         get_loaded: Returns an attribute of an entity that has been loaded.
+        refer: Returns the reference with a key: the `__new__` of entity classes.
         refer_text: Returns the reference with the text of a key.
     """
-    global _active, _short_key, _python_hook, _python_get, _python_refer
+    global _active, _short_key, _python_hook, _python_get, _python_new, _python_refer
     _active, _short_key = active, short_key
-    _python_hook, _python_get, _python_refer = load_to_get, get_loaded, refer_text
+    _python_hook, _python_get, _python_new, _python_refer = load_to_get, get_loaded, refer, refer_text
 
 
 def replace_methods(cls, blank):

@@ -201,6 +201,12 @@ cdef class RowPlan:
             return _FALLBACK
         return _encode_change(self, <dict>values, before)
 
+    def is_row(self, values, row):
+        """Say whether attributes are surely those of a row; also False near the recursion limit."""
+        if type(values) is not dict or type(row) is not bytes or penstock_frames_left() < FRAMES_SPARE:
+            return False
+        return _encode_change(self, <dict>values, row) is None
+
     def decode(self, key, data, instances):
         """Return the attributes of a row, and the key, or `FALLBACK`.
 

@@ -23,7 +23,10 @@ cdef object _new_reference(Target target, object full, object key, dict instance
 
 cdef RowPlan _plan_of(object instance):
     """Return the plan of an instance's class; None without one."""
-    cdef object cls = type(instance)
+    return _plan_of_class(type(instance))
+
+
+cdef RowPlan _plan_of_class(object cls):
     cdef PyObject *entity_type = _PyType_Lookup(<PyTypeObject *>cls, "__reference__")
     if entity_type == NULL:
         return None
@@ -83,6 +86,47 @@ def load(txn, entity_type, instance):
     plan = entity_type.row_plan
     if type(plan) is not RowPlan or not _load(txn, <RowPlan>plan, instance):
         _python_load(txn, entity_type, instance)
+
+
+def refer(cls, /, *arguments, **named):
+    """Return the reference with a key; see `penstock.model.entity`."""
+    cdef RowPlan plan = None
+    cdef object made = None
+    if type(cls) is type and PyTuple_GET_SIZE(arguments) == 1 and not named and penstock_frames_left() >= FRAMES_SPARE:
+        plan = _plan_of_class(cls)
+        if plan is not None:
+            made = _refer_key(plan.target, arguments[0])
+    if made is None:
+        made = PyObject_Call(_python_new, (cls, *arguments), named)  # Cython's own call would count as a frame
+    return made
+
+
+cdef object _refer_key(Target target, object key):
+    """Return the reference with a key, or that is the key; None if Python must make it."""
+    cdef PyObject *active = NULL
+    cdef PyObject *known
+    cdef str text
+    cls = type(key)
+    if cls is target.unloaded or cls is target.cls or cls is target.asleep:
+        return key
+    text = None if target.key is None else _key_text(target.key, key)
+    if text is None:
+        return None
+    PyContextVar_Get(_active, NULL, &active)
+    if active == NULL:
+        return None
+    txn = <object>active
+    Py_DECREF(txn)
+    instances = _slot(txn, _of_txn.instances) if type(txn) is _Transaction else None
+    if type(instances) is not dict:
+        return None
+    full = PyUnicode_Concat(target.prefix, text)
+    known = PyDict_GetItemWithError(instances, full)
+    if known != NULL and <object>known is not None:
+        return <object>known
+    if cls is not target.key.cls or not target.key.is_lasting:
+        key = _key_at(target.key, text)
+    return None if key is None else _new_reference(target, full, key, <dict>instances)
 
 
 def refer_text(entity_type, text):
