@@ -139,7 +139,7 @@ CASES: Final = (
     Case("five `Decimal`", str, str, five(Decimal, Decimal("12.50")), add_cent),
     Case("five `datetime`", str, str, five(datetime, MOMENT), add_second),
     Case("five `Enum`", str, str, five(Colour, Colour.RED)),
-    Case("five `str | None`", str, str, five(str | None, None)),
+    Case("five optional texts", str, str, five(str | None, None)),
     Case("a dataclass of two fields", str, str, {"a": (Money, Money(100, "EUR"))}, add_money),
     Case("a list of ten dataclasses", str, str, {"a": (list[Line], LINES)}, count_line),
     Case("a `TypedDict`", str, str, {"a": (Point, {"x": 1, "label": "z"})}),
