@@ -5,13 +5,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pyspark.core.context import SparkContext
 
-from penstock.errors import Corrupt, Diverged, Fenced
+from penstock.errors import Corrupt, Diverged, Fenced, PenstockError
 from penstock.journal.api import Commit, PartKind
 from penstock.journal.delta import DeltaJournal
+from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.runtime.spark.runtime import SparkRuntime
 from tests.differential.inline import Inline
-from tests.faults.driver_process import GAVE_UP, REFUSED, DriverProcess
+from tests.faults.driver_process import GAVE_UP, DriverProcess
 from tests.faults.history import ONLY, Watch
 from tests.faults.load import Bank, Load
 from tests.waiting import wait_for
@@ -49,12 +52,20 @@ def data(stopped: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(stopped, tmp_path / "data"))
 
 
-def end_of(data: Path) -> tuple[int, str, str]:
-    """Start a driver that cannot go on; return how it ended, with code and message."""
-    with DriverProcess(Bank().spec, data) as driver:
-        ended = driver.wait_end()
-        last = driver.last("refused" if ended == REFUSED else "failed")
-        return ended, last["code"], last["message"]
+def refused(data: Path) -> PenstockError:
+    """Start a runtime that must not start; return its error."""
+    with pytest.raises(PenstockError) as error:
+        start_and_stop(data)
+    assert SparkContext._active_spark_context is None, "it is refused before Spark starts"
+    return error.value
+
+
+def start_and_stop(data: Path) -> None:
+    runtime = SparkRuntime(Bank().spec, Config(data, cores=2, partitions=2))
+    try:
+        runtime.start()
+    finally:
+        runtime.stop()
 
 
 def newest(paths: list[Path]) -> Path:
@@ -94,9 +105,9 @@ def test_flipped_commit_is_refused(data: Path) -> None:
     """A damaged commit of the journal stops the runtime before Spark starts, and is named."""
     commit = max((data / "journal" / "_delta_log").glob("*.json"))
     flip(commit)
-    ended, code, message = end_of(data)
-    assert (ended, code) == (REFUSED, Corrupt.code)
-    assert commit.name in message
+    error = refused(data)
+    assert isinstance(error, Corrupt)
+    assert commit.name in str(error)
 
 
 def replace_log(data: Path, older: Path) -> None:
@@ -110,9 +121,9 @@ def replace_log(data: Path, older: Path) -> None:
 def test_log_behind_the_journal_is_refused(data: Path, stopped: Path) -> None:
     """An older log that was restored stops the runtime before Spark starts."""
     replace_log(data, stopped.with_name("older"))
-    ended, code, message = end_of(data)
-    assert (ended, code) == (REFUSED, Diverged.code)
-    assert f"up to {SENT}" in message
+    error = refused(data)
+    assert isinstance(error, Diverged)
+    assert f"up to {SENT}" in str(error)
 
 
 def test_second_driver_is_fenced(data: Path) -> None:
@@ -120,9 +131,9 @@ def test_second_driver_is_fenced(data: Path) -> None:
     bank = Bank()
     watch = Watch(bank.app, data, bank.conserved)
     with DriverProcess(bank.spec, data) as driver:
-        ended, code, message = end_of(data)
-        assert (ended, code) == (REFUSED, Fenced.code)
-        assert str(driver.pid) in message
+        error = refused(data)
+        assert isinstance(error, Fenced)
+        assert str(driver.pid) in str(error)
         assert driver.alive
         journal = DataDirectory(data).open_journal_of(bank.app.name)
         wait_for(lambda: reached(journal) == 2 * SENT, "an answer to the waiting requests")

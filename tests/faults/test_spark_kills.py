@@ -6,9 +6,7 @@ kills follow each other on one data directory, because a start of Spark takes se
 
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -118,32 +116,3 @@ def test_kills_and_a_damaged_checkpoint_change_no_outcome(
         Life("before-spark-commit", MULTI, cut_checkpoint),
     ]
     live(Shop(), tmp_path / "data", seed, lives, temporary)
-
-
-def started(drivers: Sequence[DriverProcess]) -> list[DriverProcess]:
-    """Return the processes that are alive, and process requests or have processed them."""
-    return [driver for driver in drivers if driver.alive and driver.has("started")]
-
-
-def test_standbys_take_over_from_killed_drivers(tmp_path: Path, seed: int) -> None:
-    """Two processes wait for the lock; each of them is the driver once, and checkouts happen once."""
-    shop, data = Shop(), tmp_path / "data"
-    watch = Watch(shop.app, data, shop.conserved)
-    with ExitStack() as stack:
-        drivers = [
-            stack.push(DriverProcess(shop.spec, data, standby=True, **settings))
-            for settings in (SMALL, MULTI)
-        ]
-        for waits in drivers:
-            wait_for(partial(waits.has, "ready"), f"a standby: {waits.errors()[-3_000:]}")
-        with Load(shop, data, seed) as load:
-            (driver,) = wait_for(partial(started, drivers), "a driver")
-            load.wait_for_more(driver, 100)
-            driver.kill()
-            (driver,) = wait_for(partial(started, drivers), "a driver")
-            load.wait_for_more(driver, 100)
-            load.stop()
-            wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
-            load.send_again()
-            driver.stop()
-            watch.check(load.acknowledged, all_answered=True)

@@ -1,8 +1,15 @@
-"""Workers die or sleep in the middle of their work; nothing is lost, and nothing happens twice."""
+"""Workers, Java and drivers die or sleep in the middle of their work; nothing is lost, and nothing happens twice.
+
+`scripts/faults` repeats this with fresh seeds.
+"""
 
 import random
 import signal
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,43 +21,102 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
-SEVERAL_TASKS = {"small_epoch": 0, "epoch_records_max": 150}
+SEVERAL_TASKS: dict[str, Any] = {"small_epoch": 0, "epoch_records_max": 150}
+ONE_TASK: dict[str, Any] = {}  # epochs run in the resident task
 
 
-def test_workers_killed_and_stopped_from_outside(tmp_path: Path, seed: int) -> None:
-    """SIGKILL and SIGSTOP of workers cost time only, waking up or not; stopping under load loses nothing."""
+def test_the_dead_and_the_stopped_are_replaced(tmp_path: Path, seed: int) -> None:
+    """Two processes wait for the lock, each of them is the driver once, and all requests happen once.
+
+    Meanwhile, the workers of both are killed, and stopped for a while or for ever; the first one is stopped and continued
+    with all that runs below it, and then killed.
+    """
     workload, data, draw = Bank(), tmp_path / "data", random.Random(seed)
     watch = Watch(workload.app, data, workload.conserved)
-    with Load(workload, data, seed) as load:
-        with DriverProcess(workload.spec, data, stuck_s=2, **SEVERAL_TASKS) as driver:
-            for _ in range(5):
-                load.wait_for_more(driver, 100)
-                signal_one(driver, draw, signal.SIGKILL)
-            load.wait_for_more(driver, 100)
-            sleeper = signal_one(driver, draw, signal.SIGSTOP)
-            wait_for(lambda: named(driver, sleeper, "makes no progress"), "the watchdog's warning")
-            sleeper.send_signal(signal.SIGCONT)
-            load.wait_for_more(driver, 100)
-            sleeper = signal_one(driver, draw, signal.SIGSTOP)
-            wait_for(lambda: not sleeper.is_running(), "the end of the stopped worker")
-            load.wait_for_more(driver, 100)
+    with ExitStack() as stack:
+        drivers = [
+            stack.push(DriverProcess(workload.spec, data, standby=True, stuck_s=2, **settings))
+            for settings in (SEVERAL_TASKS, ONE_TASK)
+        ]
+        for waits in drivers:
+            wait_for(partial(waits.has, "ready"), f"a standby: {waits.errors()[-3_000:]}")
+        with Load(workload, data, seed) as load:
+            (first,) = wait_for(partial(started, drivers), "a driver")
+            hurt_workers(first, load, draw, of_several=first is drivers[0])
             watch.check(dict(load.acknowledged))
-            sleeper = signal_one(driver, draw, signal.SIGSTOP)
-            driver.kill()
+            for whole in (False, True):
+                stop_for_a_while(first, load, drivers, watch, whole=whole)
+            sleepers = first.workers()  # none if it has ended
+            for one in [*sleepers, *([first.process] if first.alive else [])]:
+                send(one, signal.SIGSTOP)
+            first.kill()
             wait_for(
-                lambda: not sleeper.is_running(),
-                "the end of the process that a dead driver left stopped",
+                lambda: not any(one.is_running() for one in sleepers),
+                "the end of the processes that a dead driver left stopped",
             )
-        with DriverProcess(
-            workload.spec, data, stuck_s=2
-        ) as driver:  # epochs run in the resident task
-            for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGSTOP):
-                load.wait_for_more(driver, 100)
-                wait_for_end(signal_one(driver, draw, number))
+            (second,) = wait_for(partial(started, drivers), "the takeover")
+            hurt_workers(second, load, draw, of_several=second is drivers[0])
+            load.stop()
+            wait_for(load.is_all_committed, "the answer to everything")
+            load.send_again()
+            second.stop()
+            watch.check(load.acknowledged, all_answered=True)
+
+
+def hurt_workers(
+    driver: DriverProcess, load: Load, draw: random.Random, *, of_several: bool
+) -> None:
+    """Kill and stop workers; the others go on, and one that is continued in time lives."""
+    if of_several:
+        for _ in range(5):
             load.wait_for_more(driver, 100)
-            driver.stop()
-        load.stop()
-        watch.check(load.acknowledged)
+            signal_one(driver, draw, signal.SIGKILL)
+        load.wait_for_more(driver, 100)
+        sleeper = signal_one(driver, draw, signal.SIGSTOP)
+        wait_for(lambda: named(driver, sleeper, "makes no progress"), "the watchdog's warning")
+        sleeper.send_signal(signal.SIGCONT)
+        load.wait_for_more(driver, 100)
+        wait_for_end(signal_one(driver, draw, signal.SIGSTOP))
+    else:
+        for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL, signal.SIGSTOP):
+            load.wait_for_more(driver, 100)
+            wait_for_end(signal_one(driver, draw, number))
+    load.wait_for_more(driver, 100)
+
+
+def stop_for_a_while(
+    driver: DriverProcess,
+    load: Load,
+    drivers: Sequence[DriverProcess],
+    watch: Watch,
+    *,
+    whole: bool,
+) -> None:
+    """Stop what runs below a driver, and perhaps the driver, until requests wait; then the backlog is processed."""
+    if not driver.alive:
+        return
+    stopped = [*driver.below(""), *([driver.process] if whole else [])]
+    for process in stopped:
+        send(process, signal.SIGSTOP)
+    watch.check(dict(load.acknowledged))  # more are acknowledged meanwhile
+    wait_for(load.is_full, "a backlog while nothing runs")
+    # A driver may end by itself while its Java is stopped; a stopped driver cannot.
+    others = [one for one in drivers if one is not driver and one.has("started")]
+    assert not others or not driver.alive, "the stopped driver has the lock"
+    for process in stopped:
+        send(process, signal.SIGCONT)
+    goal = load.committed + 200  # Java may not survive a long stop: then another driver goes on
+    wait_for(lambda: load.committed >= goal, "the end of the backlog")
+
+
+def started(drivers: Iterable[DriverProcess]) -> list[DriverProcess]:
+    """Return the processes that are alive, and process requests or have processed them."""
+    return [driver for driver in drivers if driver.alive and driver.has("started")]
+
+
+def send(process: psutil.Process, signal_number: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess):  # an idle worker may end meanwhile
+        process.send_signal(signal_number)
 
 
 def signal_one(driver: DriverProcess, draw: random.Random, number: int) -> psutil.Process:
