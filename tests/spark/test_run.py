@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,6 @@ class Running:
         """Return who still runs of all that was ever noted."""
         return [one for one in self._below.values() if is_running(one)]
 
-    def driver_other_than(self, pid: int) -> int:
-        for one in presence.find(self.data, "driver"):
-            if one.pid != pid:
-                return one.pid
-        return 0
-
     def applier_other_than(self, pid: int) -> int:
         return next((one.pid for one in presence.find(self.data, ROLE) if one.pid != pid), 0)
 
@@ -131,9 +125,9 @@ def is_running(process: psutil.Process) -> bool:
         return False
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    found = Running(tmp_path / "data")
+@contextmanager
+def running(data: Path) -> Iterator[Running]:
+    found = Running(data)
     try:
         wait_for(found.is_announced, "the start")
         yield found
@@ -159,32 +153,16 @@ def check_reporting_survives_a_kill(running: Running, item: str) -> None:
     assert (view["state"], view["epoch"], view["incomplete"]) == ("following", newest, False)
 
 
-def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> None:
-    """Requests before and during the driver's death are answered; SIGTERM ends all with 0.
-
-    So does the applier of a view. All files, Java's too, are readable for their owner only.
-    """
-    item = json.loads(running.ask("/stock/item/create/3", "a"))["item_id"]
-    wait_for(lambda: running.applier_other_than(0), "the applier")
-    before = running.status()
-    roles = {one["role"] for one in before["processes"]}
-    assert roles == {"supervisor", "driver", "jvm", "worker", "gateway", ROLE}
-    assert (before["app"], before["log_end"], before["lag"]) == ("shop", 1, 0)
-    check_reporting_survives_a_kill(running, item)
-
-    killed = running.driver_other_than(0)
+def check_killed_supervisor_leaves_nobody(running: Running) -> None:
+    """The gateway, the driver, its JVM and its workers end by themselves when their supervisor is gone."""
     running.note_below()
-    os.kill(killed, signal.SIGKILL)
-    for _ in range(2):
-        answer = running.ask(f"/stock/add/{item}/5", "b")
-        assert answer == f"Item: {item} stock updated to: 9"
-    assert running.driver_other_than(killed)
-    stocks = "SELECT stock FROM Item"
-    wait_for(lambda: running.shown(stocks) == [(9,)], "the row after the driver's death")
-    assert "driver ended with SIGKILL" in running.output.read_text()
-    assert {"scratch", "checkpoint", "state"} <= {one.name for one in running.data.iterdir()}
-    assert open_to_others(running.data) == []
+    running.process.kill()
+    running.process.wait()
+    wait_for(lambda: not running.left(), "the end of all below")
 
+
+def check_stop_leaves_nobody(running: Running) -> None:
+    """SIGTERM ends all with 0, also the applier of a view."""
     running.note_below()
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(120) == 0
@@ -194,9 +172,28 @@ def test_killed_driver_comes_back_and_a_stop_leaves_nobody(running: Running) -> 
     assert (after["running"], after["processes"], after["log_end"]) == (False, [], 3)
 
 
-def test_killed_supervisor_leaves_nobody(running: Running) -> None:
-    """The gateway, the driver, its JVM and its workers end by themselves when their supervisor is gone."""
-    running.note_below()
-    running.process.kill()
-    running.process.wait()
-    wait_for(lambda: not running.left(), "the end of all below")
+def test_killed_application_goes_on_where_it_was_and_a_stop_leaves_nobody(tmp_path: Path) -> None:
+    """Applier and supervisor are killed; the next start has all requests, and the view follows it.
+
+    All files, Java's too, are readable for their owner only. `test_live_changes` kills the driver of a run.
+    """
+    data = tmp_path / "data"
+    with running(data) as first:
+        item = json.loads(first.ask("/stock/item/create/3", "a"))["item_id"]
+        wait_for(lambda: first.applier_other_than(0), "the applier")
+        before = first.status()
+        roles = {one["role"] for one in before["processes"]}
+        assert roles == {"supervisor", "driver", "jvm", "worker", "gateway", ROLE}
+        assert (before["app"], before["log_end"], before["lag"]) == ("shop", 1, 0)
+        check_reporting_survives_a_kill(first, item)
+        check_killed_supervisor_leaves_nobody(first)
+    with running(data) as second:
+        for _ in range(2):
+            answer = second.ask(f"/stock/add/{item}/5", "b")
+            assert answer == f"Item: {item} stock updated to: 9"
+        wait_for(
+            lambda: second.shown("SELECT stock FROM Item") == [(9,)], "the row after the start"
+        )
+        assert {"scratch", "checkpoint", "state"} <= {one.name for one in data.iterdir()}
+        assert open_to_others(data) == []
+        check_stop_leaves_nobody(second)
