@@ -25,17 +25,20 @@ def use(path: Path) -> None:
 
 
 def main() -> None:
-    """Run cases until the time is over."""
+    """Run cases until the time is over, or until there have been enough."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module", type=Path, help="the file of the compiled module")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seeds", type=int, help="so many seeds, however long they take")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first case")
     options = parser.parse_args()
     use(options.module)
     from tests import row_cases  # noqa: PLC0415 -- it loads Penstock with the module
 
-    end, seed, compiled = time.monotonic() + options.seconds, options.seed, 0
-    while seed == options.seed or time.monotonic() < end:
+    first: int = options.seed
+    most: int | None = options.seeds
+    end, seed, compiled = time.monotonic() + options.seconds, first, 0
+    while seed == first or (time.monotonic() < end if most is None else seed < first + most):
         try:
             draw = random.Random(seed)
             for wrong in (0.0, 0.1):
@@ -48,7 +51,7 @@ def main() -> None:
             sys.stderr.write(f"the case with --seed {seed} failed\n")
             raise
         seed += 1
-    cases = 10 * (seed - options.seed)
+    cases = 10 * (seed - first)
     sys.stdout.write(f"{cases} cases, {compiled} of them compiled, no difference\n")
 
 
