@@ -30,7 +30,9 @@ for checks in ("tests.streams.case_runs", "tests.streams.cases"):  # so that the
     pytest.register_assert_rewrite(checks)
 
 SEED = pytest.StashKey[int]()
-BROWSER = "tests/browser/"
+TOGETHER = ("tests/browser/", "tests/spark/")
+"""Folders whose tests run in one process: they share a browser and an application, or the Java of Spark."""
+
 UNIT = "tests/unit/"
 
 _unfreeze = gc.unfreeze
@@ -48,13 +50,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a file to one process, and all tests in a browser to one: they share a browser and an application."""
+    """Give a file to one process, and a folder of `TOGETHER` to one."""
     scheduling: Any = import_module("xdist.scheduler").LoadFileScheduling  # not every run has it
 
     class Scheduling(scheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
-            return BROWSER if file.startswith(BROWSER) else file
+            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
@@ -98,7 +100,7 @@ def pytest_collection() -> None:
 
 def pytest_collection_finish() -> None:
     """Let collections of garbage pass over the modules of all tests, of which each process has some hundred thousand objects."""
-    gc.collect()
+    # The garbage that there is among them stays, too: to look for it takes a tenth of a collection of tests.
     gc.freeze()
     gc.enable()
     gc.unfreeze = _thaw

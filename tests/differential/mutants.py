@@ -41,7 +41,6 @@ LIBRARIES = [
     "pyarrow.parquet",
     "pyspark.errors",
     "pytest",
-    "trio",
     "xxhash",
 ]
 """Libraries that the tests import; a library that is missing here costs time, and nothing else."""
