@@ -266,8 +266,8 @@ MUTANTS = (
     Mutant(
         "superseded rows are kept",
         "runtime/spark/rows.py",
-        "        if superseded.size:\n",
-        "        if False:\n",
+        "    if not superseded.size:\n",
+        "    if True:\n",
         ENGINE,
     ),
     Mutant(
