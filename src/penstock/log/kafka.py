@@ -236,7 +236,6 @@ class KafkaLog(SqliteLog):
         self._number = 0
         # Outcomes of orders for which this process waits; None until it has carried one out itself.
         self._own: dict[int, Outcome | None] = {}
-        self._asked_s = 0.0
         self._opening = threading.Lock()
         self._unreachable: LogUnavailable | None = None
         self._next_try_s = 0.0
@@ -418,9 +417,16 @@ class KafkaLog(SqliteLog):
             self._own[number] = None
         sending = topic.send(list(self._messages(order, number, topic.value_bytes_max)))
 
+        asked_s = 0.0
+
         def outcome() -> Outcome | None:
+            nonlocal asked_s
             topic.poll()
-            carried_out = self._outcome(number, follower)
+            # Another process of this host may have carried it out; where this one reads the topic, that is rare.
+            now_s = time.monotonic()
+            if asks := not follower.leads or now_s - asked_s >= _ASK_S:
+                asked_s = now_s
+            carried_out = self._outcome(number, asks=asks)
             if carried_out is None and sending.failure is not None:
                 raise topic.failure_of(sending.failure)
             return carried_out
@@ -480,14 +486,10 @@ class KafkaLog(SqliteLog):
             )
             yield _HEAD + _ENCODER.encode(piece)
 
-    def _outcome(self, number: int, follower: "Follower") -> Outcome | None:
-        if (own := self._own.get(number)) is not None:
+    def _outcome(self, number: int, *, asks: bool) -> Outcome | None:
+        """Return the outcome of an order; with `asks`, also if another process of this host has carried it out."""
+        if (own := self._own.get(number)) is not None or not asks:
             return own
-        # Another process of this host may have carried it out; where this one reads the topic, that is rare.
-        now_s = time.monotonic()
-        if follower.leads and now_s - self._asked_s < _ASK_S:
-            return None
-        self._asked_s = now_s
         with self._database.using() as connection:
             row = connection.execute(
                 "SELECT data FROM outcome WHERE writer = ? AND number = ?", (self._writer, number)
