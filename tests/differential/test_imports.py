@@ -54,7 +54,7 @@ class Bulk:
     def open(self) -> Inline:
         return Inline(self.data, 2, SPEC, "bulk", small_epoch=3)
 
-    def order(self, source: Path, entity: str = "Item", **options: Any) -> ImportReport:
+    def order(self, source: Path | str, entity: str = "Item", **options: Any) -> ImportReport:
         place = Place(Config(self.data), told=lambda _done, _all: None)
         return ImportOrder(entity, str(source), **options).carry_out(place, 0.0)
 

@@ -8,7 +8,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -309,13 +309,17 @@ class _PostgresTable:
         query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*table.split(".")))
         try:
             self._connection = psycopg.connect(url, connect_timeout=10)
-            self._connection.read_only = True
-            self._cursor = self._connection.cursor(name="penstock_import")
-            self._cursor.itersize = BATCH_ROWS
+        except psycopg.Error as error:
+            raise self._failure(error) from error
+        self._connection.read_only = True
+        self._cursor = self._connection.cursor(name="penstock_import")
+        self._cursor.itersize = BATCH_ROWS
+        try:
             self._cursor.execute(query)
             self._rows = self._cursor.fetchmany(BATCH_ROWS)
             described = self._cursor.description or ()
         except psycopg.Error as error:
+            self._close()
             raise self._failure(error) from error
         self.names: list[str] | None = [column.name for column in described]
         self._texts = [column.type_display in _TEXTS for column in described]
@@ -341,7 +345,12 @@ class _PostgresTable:
         except self._error as error:
             raise self._failure(error) from error
         finally:
-            self._connection.close()
+            self._close()
+
+    def _close(self) -> None:
+        with suppress(self._error):  # a cursor of a transaction that has failed
+            self._cursor.close()
+        self._connection.close()
 
     def done(self) -> tuple[int, int]:
         return 0, 0
