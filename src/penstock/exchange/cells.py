@@ -212,7 +212,9 @@ def _fitting(read: Callable[[], Any]) -> Any:
         return read()
     except RecursionError as error:
         raise Misread("it is nested too deeply") from error
-    except Exception as error:  # the code of a record, which is a user's, raises anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the code of a record, which is a user's, raises anything
         raise Misread(reason_of_misfit(error)) from error
 
 

@@ -222,7 +222,9 @@ class StatesOfRows:
                 continue
             try:
                 values[name] = _read_all(cells, column, has_json=has_json)
-            except Exception:  # noqa: BLE001 -- each cell is read alone then, and tells its reason
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # noqa: BLE001 -- each cell is read alone then, and tells its reason
                 return None
         return values
 
@@ -279,7 +281,9 @@ class StatesOfRows:
                     raise RequestError(
                         f"its state takes {len(state)} bytes, more than limits.state_bytes = {state_bytes}"
                     )
-            except (UserError, RecursionError) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 -- comparing values runs code of a user
                 self.note(
                     Misfit(
                         batch.first + place,

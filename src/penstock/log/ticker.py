@@ -97,35 +97,42 @@ class Ticker:
         Raises:
             OperationalError: The log or the disk fails; the next look tries again.
         """
-        schedules, now_us = self._schedules, self._clock_us()
-        if not schedules:
+        if not self._schedules:
             return
+        now_us = self._clock_us()
         with storage("read how far schedules have come"):
             before = read_ticks(self._data) if self._ticked is None else self._ticked
-        now = _EPOCH + timedelta(microseconds=now_us)
-        entries: list[Entry] = []
-        after: dict[str, Ticked] = {}
-        paused = self._paused()
-        for schedule in schedules:
-            times, known = f"{schedule.text} {schedule.zone}".strip(), before.get(schedule.name)
-            if known is None or known.times != times:
-                after[schedule.name] = Ticked(now_us, times)
-                continue
-            last = _EPOCH + timedelta(microseconds=known.last_us)
-            due = schedule.due(last, now)
-            if schedule.name in paused:
-                after[schedule.name] = Ticked(_us(due[-1]), times) if due else known
-                continue
-            entries += [
-                Entry(schedule.tick_id(each), schedule.body(each), b"", now_us) for each in due
-            ]
-            after[schedule.name] = Ticked(_us(due[-1]), times) if due else known
+        after, due = self._due(before, now_us)
+        # The pauses may be in an object store: no look at them without a tick.
+        paused = self._paused() if due else ()
+        entries = [
+            Entry(schedule.tick_id(each), schedule.body(each), b"", now_us)
+            for schedule, each in due
+            if schedule.name not in paused
+        ]
         if entries:
             self._log.append(entries, limited=False)
         if after != before:
             with storage("note how far schedules have come"):
                 shared_root(self._data).replace(TICKS, msgspec.json.encode(after))
         self._ticked = after
+
+    def _due(
+        self, before: dict[str, Ticked], now_us: int
+    ) -> tuple[dict[str, Ticked], list[tuple[Schedule, datetime]]]:
+        """Return how far the schedules have come with the ticks that are due, and these ticks."""
+        now = _EPOCH + timedelta(microseconds=now_us)
+        after: dict[str, Ticked] = {}
+        every: list[tuple[Schedule, datetime]] = []
+        for schedule in self._schedules:
+            times, known = f"{schedule.text} {schedule.zone}".strip(), before.get(schedule.name)
+            if known is None or known.times != times:
+                after[schedule.name] = Ticked(now_us, times)
+                continue
+            due = schedule.due(_EPOCH + timedelta(microseconds=known.last_us), now)
+            every += [(schedule, each) for each in due]
+            after[schedule.name] = Ticked(_us(due[-1]), times) if due else known
+        return after, every
 
     def _run(self) -> None:
         is_failing = False

@@ -3,6 +3,7 @@
 import io
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,31 @@ def test_strange_texts_come_back(tmp_path: Path, annotation: Any) -> None:
         values = [[text] for text in TEXTS]
     named = {f"k{number}": value for number, value in enumerate(values)}
     check(class_of(annotation), named, tmp_path)
+
+
+@dataclass
+class Angry:
+    """A record that ends its process for some values."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number < 0:
+            raise SystemExit(3)
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.CSV, FileFormat.LINES])
+def test_code_of_a_record_fails_its_row_alone(tmp_path: Path, file_format: FileFormat) -> None:
+    """Whatever it raises is the reason of its row, and the other rows are read."""
+    entity_type = class_of(Angry)
+    source = tmp_path / "file"
+    if file_format is FileFormat.CSV:
+        source.write_text('name,value\na,"{""number"": 1}"\nb,"{""number"": -1}"\n')
+    else:
+        source.write_text('{"name":"a","value":{"number":1}}\n{"name":"b","value":{"number":-1}}\n')
+    rows = StatesOfRows(App("again", entity_type.cls), entity_type, Limits(), "test")
+    opened = open_source(str(source), rows.names, file_format)
+    rows.check_columns(opened)
+    made = [text for each in rows.states(opened) for text in each.texts]
+    assert made == ["a"]
+    assert [(each.row, each.column, each.reason) for each in rows.misfits] == [(2, "value", "3")]
