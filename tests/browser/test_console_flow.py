@@ -113,3 +113,23 @@ def test_operator_resumes_a_workflow(browser: webdriver.Chrome, tmp_path: Path) 
         assert page.rows("#record")[0][1:3] == ["skip", "workflows/total"]
         browser.get("about:blank")
     driver.close()
+
+
+def test_operator_pauses_and_fires_a_schedule(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """The page lists schedules with their next times; its buttons pause, resume and fire one, and export an entity class."""
+    with RunningGateway("tests.unit.model.test_schedules:app", tmp_path) as gateway:
+        page = Page(browser, gateway.url)
+        page.open("/flow")
+        page.until("#schedule-list", "30 2 * * * (Europe/Berlin)")
+        browser.find_element("css selector", '[aria-label="Pause sweep"]').click()
+        page.until("#schedule-list", "paused")
+        browser.find_element("css selector", '[aria-label="Resume sweep"]').click()
+        wait_for(lambda: "paused" not in page.text("#schedule-list"), "the resume")
+        browser.find_element("css selector", '[aria-label="Fire sweep …"]').click()
+        page.press("Run it")
+        page.until("main", "sweep runs as the request fire~~sweep~~")
+        assert page.complaints() == []
+        page.open("/entities/Sweep")
+        page.until("main", "JSON lines")
+        assert page.complaints() == []
+        browser.get("about:blank")

@@ -4,6 +4,7 @@
 import { ask } from "./api.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { moment, plural } from "./format.js";
+import { showSchedules } from "./schedules.js";
 import { dataTable } from "./table.js";
 import { button, panel } from "./widgets.js";
 
@@ -75,6 +76,10 @@ export async function open(body) {
   }
 
   update(value);
+  const schedules = el("div", { class: "stack" });
+  const scheduled = panel("schedules", "Schedules", "The ticks of a paused schedule are passed over.", schedules);
+  scheduled.hidden = true;
+  showSchedules(schedules, scheduled);
   show(
     body,
     panel(
@@ -87,6 +92,7 @@ export async function open(body) {
       workflows,
       pauseForm,
     ),
+    scheduled,
     panel("limits", "Limits on requests", "Declared in the application and its settings.", limits),
     panel("record", "Record", "The newest pauses and resumes.", record),
   );
@@ -115,7 +121,8 @@ function formOf(targets, change) {
   );
 }
 
-function pausedTable(actions, change) {
+function pausedTable(every, change) {
+  const actions = every.filter(({ target }) => !target.startsWith("schedules/")); // they have a panel of their own
   if (!actions.length) return empty("Nothing is paused.", "Gateways accept every request.");
   const columns = [
     { name: "Target", cell: nameOf },
