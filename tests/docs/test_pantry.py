@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from tests.checkout import TOP
@@ -65,6 +66,10 @@ def test_commands_of_the_readme_run(
         call("view", "rebuild", "pantry", "changes")
         again = follow.replace("sums.json", "again.json")
         wait_for(lambda: told(again) == {"rice": 400}, "the sums of a reader that begins again")
+        question = {"questions": [{"view": "changes", "sql": "SELECT 1"}]}
+        refused = httpx.post(f"{gateway}/at", json=question)
+        assert refused.is_client_error
+        assert "answers no questions" in refused.text
         listed = json.loads(call("view", "list", "pantry", "--json"))
         assert [(each["name"], each["target"]) for each in listed["views"]] == [
             ("changes", "kafka")

@@ -143,12 +143,14 @@ class Brokers:
 
     def _note(self, error: KafkaError) -> None:
         """Keep the words of librdkafka about the brokers; that all of them are down says less."""
-        if error.code() != error._ALL_BROKERS_DOWN or not self._reason:  # noqa: SLF001 -- its public name
+        if error.code() != error._ALL_BROKERS_DOWN:  # noqa: SLF001 -- its public name
             self._reason = error.str()
             self._is_refused = _is_refusal(error)
+        elif not self._reason:
+            self._reason = f"{error.str()}: none can be reached, or {self._table}.security.protocol is not that of their port"
 
 
 def _is_refusal(error: KafkaError) -> bool:
-    """Say whether an error ends only when somebody changes credentials or certificates."""
+    """Say whether an error lasts until an operator changes credentials or certificates."""
     codes = (error._AUTHENTICATION, error._SSL, error.SASL_AUTHENTICATION_FAILED)  # noqa: SLF001
     return error.code() in codes
