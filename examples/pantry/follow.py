@@ -2,7 +2,7 @@
 
     python follow.py SERVERS TOPIC FILE
 
-The sums and the offsets are in one file, which is replaced as a whole. So a change counts once, also if this program is
+The jars and the offsets are in one file, which is replaced as a whole. So a change counts once, also if this program is
 killed. It ends at the end of the topic; the next run goes on from there.
 """
 
@@ -16,11 +16,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 
 def follow(servers: str, topic: str, file: Path) -> dict[str, int]:
-    """Bring the sums up to the end of the topic, and return them."""
-    sums: dict[str, int] = {}
+    """Bring the jars up to the end of the topic, and return the grams of each content."""
+    jars: dict[str, dict[str, Any]] = {}
     offsets: dict[str, int] = {}
     if file.exists():
-        sums, offsets = json.loads(file.read_text())
+        jars, offsets = json.loads(file.read_text())
     settings = {
         "bootstrap.servers": servers,
         "group.id": "pantry-sums",
@@ -39,25 +39,29 @@ def follow(servers: str, topic: str, file: Path) -> dict[str, int]:
             for message in consumer.consume(100, 0.5):
                 error = message.error()
                 if error is None:
-                    count(message.value(), sums)
+                    take(message.key(), message.value(), jars)
                     offsets[str(message.partition())] = (message.offset() or 0) + 1
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its public name
                     left -= 1
                 else:
                     raise KafkaException(error)
     written = file.with_suffix(".new")
-    written.write_text(json.dumps([sums, offsets]))
+    written.write_text(json.dumps([jars, offsets]))
     written.replace(file)
+    sums: dict[str, int] = {}
+    for jar in jars.values():
+        sums[jar["content"]] = sums.get(jar["content"], 0) + jar["grams"]
     return sums
 
 
-def count(value: Any, sums: dict[str, int]) -> None:
-    """Add what a change says; a tombstone says nothing, because the removal before it had the jar."""
-    change = {} if value is None else json.loads(value)
-    for side, sign in (("before", -1), ("after", 1)):
-        jar = change.get(side)
-        if jar and "content" in jar:
-            sums[jar["content"]] = sums.get(jar["content"], 0) + sign * jar["grams"]
+def take(key: Any, value: Any, jars: dict[str, dict[str, Any]]) -> None:
+    """Take a message: a jar as it is now, its removal, or the tombstone behind it."""
+    jar = None if value is None else json.loads(value)["after"]
+    name = json.loads(key)["_key"]
+    if jar is None:
+        jars.pop(name, None)
+    else:
+        jars[name] = jar  # also if it was sent before: a fill sends all jars again
 
 
 if __name__ == "__main__":

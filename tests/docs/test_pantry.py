@@ -27,6 +27,15 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kept_imports")]
 TEXT = (TOP / "examples" / "pantry" / "README.md").read_text()
 
 
+def followed(line: str) -> Any:
+    """Return the sums that the program of a line prints; None before there is a topic."""
+    command = line.split()
+    assert command[0] == "python"
+    words = [sys.executable, *command[1:]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
 def test_commands_of_the_readme_run(
     penstock: Run, kafka_server: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,12 +50,7 @@ def test_commands_of_the_readme_run(
     spec, data = str(Path("pantry").absolute()), Path(".penstock/pantry").absolute()
 
     def told(line: str = follow) -> Any:
-        command = line.replace("localhost:9092", kafka_server.servers).split()
-        assert command[0] == "python"
-        done = subprocess.run(
-            [sys.executable, *command[1:]], capture_output=True, text=True, check=False
-        )
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        return followed(line.replace("localhost:9092", kafka_server.servers))
 
     def call(*words: str) -> str:
         code, output, errors = penstock(*words)
