@@ -8,7 +8,6 @@ exist, and commits the changes as an epoch (`runtime.spark.importing`).
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import ClassVar, Final, Literal
 
 import msgspec
@@ -17,18 +16,24 @@ from penstock.base.file_formats import FileFormat
 from penstock.base.ids import EntityKey
 from penstock.deployment.code_in_force import code_in_force, load_deployed
 from penstock.engine.imported import Existing, ImportResult, imported, refusal_of
-from penstock.errors import ConfigError, OperationalError, RequestError
+from penstock.errors import ConfigError, RequestError
 from penstock.exchange.source import Source, open_source
 from penstock.exchange.states import Misfit, StatesOfRows, importable
 from penstock.journal.staged import StagedRows
 from penstock.model.application import App
 from penstock.model.control import Import
 from penstock.model.entity_type import EntityType
-from penstock.orders.order import Place, Way, append_control, settled
+from penstock.orders.order import (
+    Place,
+    Way,
+    append_control,
+    carried_out_apart,
+    carry_out_here,
+    settled,
+)
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import driver_runs
-from penstock.process.question import ChildEnded, answer_question, ask_child
 from penstock.state.newest import at_newest
 
 ORDER: Final = "import"
@@ -114,7 +119,7 @@ class ImportOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if len(self.id) > _ID_MAX or not self.id.isprintable() or "~" in self.id:
             raise RequestError(f"an id has at most {_ID_MAX} printable characters, and no ~")
         if place.told is None:  # code of the application may run, and takes as long as it takes
-            return _imported_apart(_ImportQuestion(place.settings, self, place.by, timeout_s))
+            return carried_out_apart(self, place, timeout_s, "the import", _WORK_S)
         directory, name = place.directory()
         code = code_in_force(place.settings.data)
         if code is None:
@@ -259,33 +264,5 @@ def _nothing(_key: EntityKey) -> None:
     """Read an empty state."""
 
 
-class _ImportQuestion(msgspec.Struct, frozen=True):
-    """The question to the child process that carries an order out."""
-
-    settings: Config
-    order: ImportOrder
-    by: str
-    timeout_s: float
-
-    def carry_out(self) -> ImportReport:
-        """Carry the order out in this process, which serves no requests."""
-        place = Place(self.settings, by=self.by, told=lambda _done, _all: None)
-        return self.order.carry_out(place, self.timeout_s)
-
-
-def _imported_apart(question: _ImportQuestion) -> ImportReport:
-    settings = replace(question.settings, data=question.settings.data.absolute())
-    question = msgspec.structs.replace(question, settings=settings)
-    try:
-        return ask_child("penstock.exchange.import_order", question, ImportReport, _WORK_S)
-    except TimeoutError as error:
-        raise OperationalError(f"the source was read for more than {_WORK_S:g} s") from error
-    except ChildEnded as ended:
-        raise OperationalError(
-            f"the process that reads the source ended with exit code {ended.exit_code}; nothing was written, or the order is "
-            "in the log: give it again with the same id"
-        ) from ended
-
-
 if __name__ == "__main__":
-    answer_question(_ImportQuestion, lambda question, _: question.carry_out())
+    carry_out_here(ImportOrder)

@@ -9,12 +9,14 @@ changes.
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.engine.streams.derived_ids import MARK
-from penstock.errors import ConfigError, TimedOut
+from penstock.errors import ConfigError, OperationalError, TimedOut
 from penstock.journal.api import Journal
 from penstock.journal.tail import JournalTail
 from penstock.log.api import Entry, Log
@@ -24,6 +26,7 @@ from penstock.model.control import Control, decode_control, encode_control, is_c
 from penstock.model.reply import Reply
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.question import ChildEnded, answer_question, ask_child
 
 WAIT_S: Final = 60.0
 """How long an order waits for the driver, if its command or request does not say."""
@@ -132,6 +135,53 @@ class Order(Protocol[R]):
         Raises:
             TimedOut: The order is durable, and no driver has executed it in time.
         """
+
+
+class _Errand(msgspec.Struct, frozen=True):
+    """The question to a child process that carries an order out; `order` is its JSON."""
+
+    settings: Config
+    order: bytes
+    by: str
+    timeout_s: float
+
+
+def carried_out_apart(
+    order: Order[R], place: Place, timeout_s: float, work: str, longest_s: float
+) -> R:
+    """Carry an order out in a child process, because it takes long, or runs code of a user.
+
+    Args:
+        order: The order. Its module, run as a program, calls `carry_out_here`.
+        work: The work, for messages: `the copy of the state`.
+        longest_s: How long the child may run.
+
+    Raises:
+        OperationalError: The child was killed, or has run for too long.
+    """
+    settings = replace(place.settings, data=place.settings.data.absolute())
+    errand = _Errand(settings, msgspec.json.encode(order), place.by, timeout_s)
+    try:
+        result: R = ask_child(type(order).__module__, errand, order.way.result, longest_s)
+    except TimeoutError as error:
+        raise OperationalError(f"{work} has taken more than {longest_s:g} s") from error
+    except ChildEnded as ended:
+        raise OperationalError(
+            f"the process of {work} ended with exit code {ended.exit_code}; the order may be in the log: give it again, with "
+            "the same id if it has one"
+        ) from ended
+    return result
+
+
+def carry_out_here(order_type: type[Order[Any]]) -> None:
+    """Answer the question of `carried_out_apart` in a child process."""
+
+    def carry_out(errand: _Errand, _: object) -> Any:
+        order = msgspec.json.decode(errand.order, type=order_type)
+        place = Place(errand.settings, by=errand.by, told=lambda _done, _all: None)
+        return order.carry_out(place, errand.timeout_s)
+
+    answer_question(_Errand, carry_out)
 
 
 def append_control(log: Log, order: str, number: str, control: Control) -> Lsn:

@@ -18,25 +18,31 @@ Step 1 only saves time at step 3. The stores hold the same rows in both numbers,
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 
 from penstock.base.deployment_answers import PartitionMove, PartitionProposal
 from penstock.base.ids import BUCKETS, Epoch, Lsn
-from penstock.errors import OperationalError, StateUnavailable
+from penstock.errors import StateUnavailable
 from penstock.journal.api import Commit
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.control import Move
-from penstock.orders.order import Place, Report, Way, append_control, settled
+from penstock.orders.order import (
+    Place,
+    Report,
+    Way,
+    append_control,
+    carried_out_apart,
+    carry_out_here,
+    settled,
+)
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import driver_runs
 from penstock.process.epoch_report import EpochReport, took_ms
-from penstock.process.question import ChildEnded, answer_question, ask_child
 from penstock.process.reports import ReportReader
 
 if TYPE_CHECKING:
@@ -215,7 +221,7 @@ class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         settings, number = place.settings, self.partitions
         directory, name = place.directory()
         if place.told is None:  # the copy of large state would keep requests waiting
-            return _moved_apart(_Move(settings, self, timeout_s))
+            return carried_out_apart(self, place, timeout_s, "the copy of the state", _COPY_S)
         with closing(directory.open_journal_of(name)) as journal:
             present = partitions_in_force(journal.last(), settings.partitions)
             if number == present:
@@ -231,35 +237,6 @@ class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reply = settled(settings, lsn, timeout_s, f"the change to {number} partitions")
         reply.value()  # raises the driver's refusal
         return PartitionMove(present, number, reply.epoch)
-
-
-class _Move(msgspec.Struct, frozen=True):
-    """The question to the child process that carries an order out."""
-
-    settings: Config
-    order: PartitionOrder
-    timeout_s: float
-
-    def carry_out(self) -> PartitionMove:
-        """Carry the order out in this process, which serves no requests."""
-        return self.order.carry_out(
-            Place(self.settings, told=lambda _done, _all: None), self.timeout_s
-        )
-
-
-def _moved_apart(move: _Move) -> PartitionMove:
-    settings = replace(move.settings, data=move.settings.data.absolute())
-    question = msgspec.structs.replace(move, settings=settings)
-    try:
-        return ask_child(MODULE, question, PartitionMove, _COPY_S)
-    except TimeoutError as error:
-        raise OperationalError(
-            f"the copy of the state has taken more than {_COPY_S:g} s"
-        ) from error
-    except ChildEnded as ended:
-        raise OperationalError(
-            f"the process that copies the state ended with exit code {ended.exit_code}; try again"
-        ) from ended
 
 
 def partitions_in_force(last: "Commit | None", configured: int) -> int:
@@ -339,4 +316,4 @@ def _at_newest(journal: "Journal", work: Callable[[Epoch], None]) -> None:
 
 
 if __name__ == "__main__":
-    answer_question(_Move, lambda move, _: move.carry_out())
+    carry_out_here(PartitionOrder)
