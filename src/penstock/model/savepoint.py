@@ -20,7 +20,7 @@ from typing import ClassVar, Final, Self
 
 from penstock.base.ids import EntityKey
 from penstock.errors import ReadonlyViolation, Unencodable, UserError
-from penstock.model.contents import Image, RowImage, is_private
+from penstock.model.contents import Attributes, Image, RowImage, is_private
 from penstock.model.context import current
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import Emission
@@ -160,9 +160,7 @@ class SavepointBlock:
         now = _get(instance, "__dict__") if txn.is_live(entity_type, instance) else None
         before = txn.before[key]
         if isinstance(image, RowImage):
-            return now is None or not (
-                entity_type.is_row(now, before) or entity_type.encode(now) == before
-            )
+            return now is None or not _is_row(entity_type, now, before)
         if image is not None and now is not None and image.is_current(now):
             return False
         was = None if txn.deleted.get(key, _NEVER) < self.deleted else before
@@ -171,6 +169,14 @@ class SavepointBlock:
         if now is not None:
             return entity_type.encode(now) != was
         return was != (None if key in txn.deleted else before)
+
+
+def _is_row(entity_type: EntityType, values: Attributes, row: bytes | None) -> bool:
+    """Say whether attributes are those of a row."""
+    if entity_type.is_row(values, row) or entity_type.encode(values) == row:
+        return True
+    # The key of a person may be another one since the row was encrypted.
+    return entity_type.personal and entity_type.encode_change(values, row) is None
 
 
 class SavepointContext(SavepointBlock):
