@@ -68,6 +68,9 @@ def serve(
 
     logs.configure_service(ROLE, settings.log_format, settings.log_level)
     end_with_threads()
+    from penstock.process.metrics import count_store_requests
+
+    count_store_requests(settings.data)
     serve_view(application, settings.app, settings, supervised=supervised)
 
 

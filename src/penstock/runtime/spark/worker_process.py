@@ -25,6 +25,7 @@ from penstock.errors import (
 from penstock.files.shared_root import be_patient
 from penstock.model.request import Failure
 from penstock.process import logs
+from penstock.process.metrics import count_store_requests
 from penstock.process.process_limits import offer_this_process
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.messages import Reside, Seat, TaskResult
@@ -145,6 +146,7 @@ def _worker(settings: bytes) -> Worker:
     offer_this_process()
     os.register_at_fork(after_in_child=_end_child)
     be_patient()
+    count_store_requests(_PLACES[0].root if _PLACES else Path(decoded.data))
     worker = _WORKERS[settings] = Worker(decoded, *_PLACES)
     gc.collect()
     gc.freeze()  # Spark collects after every task; long-lived objects need not be visited
