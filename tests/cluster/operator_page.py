@@ -107,7 +107,9 @@ class OperatorPage:
         folder = self._host(number).root
         program = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         script = f"cd {shlex.quote(str(folder))} && exec {line}"
-        return self._host(number).start(["bash", "-c", script], output, PATH=program)
+        return self._host(number).start(
+            ["bash", "-c", script], output, PATH=program, XDG_DATA_HOME=str(folder)
+        )
 
     def _run(self, number: int, line: str) -> str:
         output = self._lab.top / f"command{time.monotonic_ns()}.log"
