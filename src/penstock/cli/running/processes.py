@@ -154,7 +154,13 @@ def _stands_by(data: Path, pid: int) -> bool:
 
 
 def _also_as_standby(drives: Callable[[int], bool], data: Path) -> Callable[[int], bool]:
-    return lambda pid: drives(pid) or _stands_by(data, pid)
+    # The driver of another host processes requests meanwhile, and may have all slots of a cluster: then this one waits for
+    # its end, and the host is as it should be.
+    def ready(pid: int) -> bool:
+        waiting = presence.find(data, standby.ROLE)
+        return drives(pid) or any(process.pid == pid for process in waiting)
+
+    return ready
 
 
 def _standby(driver: Child, data: Path) -> Child:
