@@ -21,10 +21,10 @@ from penstock.process.effect_files import (
 from penstock.process.view_files import Held, held, hold
 from tests.browser.page import Page
 from tests.browser.test_console_audit import AUDIT, ENGINE, PAUSED
+from tests.effects.till import SPEC, running
 from tests.gateway_thread import RunningGateway
 from tests.waiting import wait_for
 
-SPEC = "tests/effects/till_app.py"
 REQUEST = "r1~~1"
 
 
@@ -42,17 +42,21 @@ def effect(data: Path) -> WaitingEffect:
 @pytest.fixture
 def page(browser: webdriver.Chrome, tmp_path: Path) -> Iterator[Page]:
     """A till with an effect that waits for its next try; no process calls effects."""
-    with RunningGateway(SPEC, tmp_path) as gateway:
+    # The driver of a gateway alone keeps no rows of the state, which the orders read.
+    with (
+        running(tmp_path / "data", "http://127.0.0.1:9") as till,
+        RunningGateway(SPEC, till.data, drives=False) as gateway,
+    ):
         httpx.post(f"{gateway.url}/call/Order/o1/create", timeout=60).raise_for_status()
         headers = {"Idempotency-Key": "r1"}
         httpx.post(f"{gateway.url}/call/Order/o1/check_out", headers=headers, timeout=60)
-        state = row(tmp_path)
-        with closing(Queue(queue_of(tmp_path), "test")) as queue:
+        state = row(till.data)
+        with closing(Queue(queue_of(till.data), "test")) as queue:
             queue.take([(REQUEST, state)])
             queue.put(REQUEST, Status.RUNNING)
             queue.put_later(REQUEST, 2_000_000_000_000_000, 0, "RemoteDisconnected: <b>cut</b>")
         counts = EffectCounts("charge", 1, 0, 0, 1_234, 56)
-        write_effects_report(tmp_path, EffectsReport("following", functions=(counts,)))
+        write_effects_report(till.data, EffectsReport("following", functions=(counts,)))
         page = Page(browser, gateway.url)
         page.forget()
         yield page
@@ -61,20 +65,21 @@ def page(browser: webdriver.Chrome, tmp_path: Path) -> Iterator[Page]:
 
 def test_operator_sees_what_waits_and_gives_orders(page: Page, tmp_path: Path) -> None:
     """The error is shown as it is; a retry and a discard are records that change the row."""
+    data = tmp_path / "data"
     page.open("/effects")
-    page.until("#functions", "1,234")
+    page.until("#page-effects", "1,234")
     page.until("#effects", "RemoteDisconnected: <b>cut</b>")
     page.until("#effects", f"charge {REQUEST}")
     page.browser.execute_script(ENGINE)
     assert page.browser.execute_async_script(AUDIT, PAUSED) == []
     page.press("Retry")
-    wait_for(lambda: effect(tmp_path).nudges == 1, "the retry")
+    wait_for(lambda: effect(data).nudges == 1, "the retry")
     page.press("Discard …")
     page.press("Discard")
-    wait_for(lambda: row(tmp_path) is None, "the discard")
-    hold(tmp_path, Held("restored from a backup", 5))
+    wait_for(lambda: row(data) is None, "the discard")
+    hold(data, Held("restored from a backup", 5))
     page.until("#held", "restored from a backup")
     page.press("Resume all …")
     page.press("Resume")
-    wait_for(lambda: held(tmp_path) is None, "the end of the hold")
+    wait_for(lambda: held(data) is None, "the end of the hold")
     assert page.complaints() == []
