@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from examples.shop import app as shop
+from examples.travel import app as travel
 from penstock import App
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.mermaid import plan_mermaid
@@ -15,6 +16,13 @@ from tests.golden.workshop import app as workshop
 
 Golden = Callable[[str, str], None]
 
+TRAVEL = """\
+    asks     book                        examples/travel/trips.py:46, 47
+    asks     charge                      examples/travel/trips.py:48
+    asks     cancel  in a loop, perhaps  examples/travel/trips.py:51
+    asks     refund  in a loop, perhaps  examples/travel/trips.py:51
+"""
+
 APPS = pytest.mark.parametrize("app", [shop, workshop, depot], ids=lambda app: app.name)
 
 
@@ -22,6 +30,14 @@ APPS = pytest.mark.parametrize("app", [shop, workshop, depot], ids=lambda app: a
 def test_text(app: App, golden: Golden) -> None:
     """The text names the accesses of each method, aligned, with their lines."""
     golden(f"{app.name}.txt", plan_text(analyze_app(app)))
+
+
+def test_effects_are_operators() -> None:
+    """An effect is named with its parameters, and so is each handler that asks for it."""
+    text = plan_text(analyze_app(travel))
+    assert "effect charge  examples/travel/providers.py:36\n  charge(card: str, cents: int) -> str" in text
+    assert TRAVEL in text
+    assert '(["effect refund"])' in plan_mermaid(analyze_app(travel))
 
 
 @APPS

@@ -126,7 +126,8 @@ class Method:
 class Operator:
     """An entity class, or a function without state: it has no key, and one method of its name.
 
-    The entities of a `personal` class are persons, whose data are encrypted.
+    The entities of a `personal` class are persons, whose data are encrypted. An `effect` is a function that calls the outside,
+    after the transaction; nothing is known of its own calls.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Operator:
     methods: tuple[Method, ...]
     where: SourceLocation
     personal: bool = False
+    effect: bool = False
 
 
 @unique

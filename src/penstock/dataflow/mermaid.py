@@ -94,7 +94,7 @@ def _feeds(plan: Plan) -> dict[tuple[str, str], None]:
 def _node(operator: Operator) -> str:
     name = _escape(operator.name)
     if operator.key is None:
-        return f'(["{name}"])'
+        return f'(["{"effect " * operator.effect}{name}"])'
     return f'["{name}{_LINE}{_escape(operator.key.text)}"]'
 
 

@@ -197,7 +197,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _operator(operator: Operator, links: Sequence[Link], rates: Rates) -> list[str]:
-    noun = "function" if operator.key is None else "entity"
+    noun = "effect" if operator.effect else "function" if operator.key is None else "entity"
     lines = [f"{noun} {operator.name}  {operator.where.text}"]
     if operator.key is not None:
         lines.append(f"  {operator.key.text}  (key)")

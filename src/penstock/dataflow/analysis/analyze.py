@@ -101,6 +101,9 @@ class _Analysis:
             operators.append(Operator(name, None, (), (method,), method.where))
             parameters = signature.parameters.values()
             self._body(Endpoint(name, name), _plain(signature.function), parameters)
+        for name, signature in app.effects.items():
+            method = self._described(name, signature, _plain(signature.function))
+            operators.append(Operator(name, None, (), (method,), method.where, effect=True))
         for source, cls, function in handlers_of(app.topology.workflows):
             self._handler(source, cls, function)
         for source, cls, factory in factories_of(app):
@@ -254,7 +257,7 @@ def _functions_of(cls: type) -> dict[str, type]:
 def _part(app: App) -> Part:
     """Return the operators of an application of a set."""
     streams = [operator.path for operator in DeclaredGraph(app).operators()]
-    return Part(app.name, (*app.entities, *app.functions, *streams))
+    return Part(app.name, (*app.entities, *app.functions, *app.effects, *streams))
 
 
 def _declared(this: tuple[Value, ...], parameters: Iterable[Parameter]) -> Arguments:

@@ -129,8 +129,8 @@ class Known:
         return {**self.classes, **scope.function.__globals__}
 
     def methods(self) -> Iterator[tuple[Endpoint, Callable[..., Any], Any]]:
-        """Yield the functions and methods that requests can call, with their results."""
-        for name, each in self.app.functions.items():
+        """Yield the functions and methods that requests can call, and the effects, with their results."""
+        for name, each in (*self.app.functions.items(), *self.app.effects.items()):
             yield Endpoint(name, name), each.function, each.returns
         for entity in self.app.entities.values():
             for name, each in entity.methods.items():

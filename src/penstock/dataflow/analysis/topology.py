@@ -218,7 +218,9 @@ class DeclaredGraph:
             signature = entity.methods.get(name)
             if signature is not None and plain_function(signature.function) is function:
                 return Endpoint(entity.name, name)
-        return Endpoint(name if name in app.functions else UNKNOWN_OPERATOR, name)
+        return Endpoint(
+            name if name in app.functions or name in app.effects else UNKNOWN_OPERATOR, name
+        )
 
     def views(self) -> Iterator[ViewOperator]:
         """Yield the views, with the operators that feed each table."""
