@@ -7,7 +7,8 @@ import pytest
 from penstock import Final
 from penstock.testing import Kit
 
-from . import Customer, app
+from . import app
+from .customers import Customer
 from .providers import book, cancel, charge, refund
 from .trips import Trip, trips
 

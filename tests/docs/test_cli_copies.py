@@ -84,6 +84,7 @@ def test_restored_application_is_told_with_what_is_missing(
         "waiting": 0,
         "dropped": 1,
         "held": [],
+        "held_effects": [],
     }
 
 

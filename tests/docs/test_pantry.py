@@ -22,9 +22,16 @@ from tests.waiting import wait_for
 
 __all__ = ["kept_imports"]
 
-pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kept_imports")]
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kept_imports", "forgotten_example")]
 
 TEXT = (TOP / "examples" / "pantry" / "README.md").read_text()
+
+
+@pytest.fixture
+def forgotten_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the folder of this test be imported, also after a test of the example in the same process."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pantry"]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def followed(line: str) -> Any:

@@ -30,7 +30,7 @@ from penstock.engine.effect_call import settlement_of
 from penstock.log.api import Record
 from penstock.model.waiting_effect import Settlement
 from penstock.testing import Kit
-from tests.effects.till_app import Order, app, bought, charge, mail, notify, poison, purchases
+from tests.effects.charging_app import Order, app, bought, charge, mail, notify, poison, purchases
 
 
 def kit_of(**fakes: Any) -> Kit:

@@ -21,7 +21,7 @@ from penstock.process.config import Config, EffectsConfig
 from penstock.process.data_directory import DataDirectory
 from tests.views.processes import _PROCESSES, driving
 
-SPEC = "tests/effects/till_app.py"
+SPEC = "tests/effects/charging_app.py"
 DEADLINE_S = 120.0
 
 

@@ -35,7 +35,10 @@ def test_text(app: App, golden: Golden) -> None:
 def test_effects_are_operators() -> None:
     """An effect is named with its parameters, and so is each handler that asks for it."""
     text = plan_text(analyze_app(travel))
-    assert "effect charge  examples/travel/providers.py:36\n  charge(card: str, cents: int) -> str" in text
+    assert (
+        "effect charge  examples/travel/providers.py:36\n  charge(card: str, cents: int) -> str"
+        in text
+    )
     assert TRAVEL in text
     assert '(["effect refund"])' in plan_mermaid(analyze_app(travel))
 

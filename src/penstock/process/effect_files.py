@@ -20,6 +20,9 @@ ROLE: Final = "effects"
 
 _FOLDER: Final = "effects"
 
+_REPORT: Final = "effects.json"
+"""Not `effects-….json`: `process.presence` removes such files if no process has announced itself so."""
+
 
 class EffectCounts(msgspec.Struct, frozen=True):
     """The effects of one function, as the effect process counts them.
@@ -73,7 +76,7 @@ def lock_of(data: Path) -> Path:
 
 def write_effects_report(data: Path, report: EffectsReport) -> None:
     """Replace the report; on a full disk it stays as it was."""
-    path = data / RUN / "effects-report.json"
+    path = data / RUN / _REPORT
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         written = path.with_suffix(".new")
@@ -84,9 +87,7 @@ def write_effects_report(data: Path, report: EffectsReport) -> None:
 def read_effects_report(data: Path) -> EffectsReport | None:
     """Return the newest report; None if no effect process has told of any."""
     try:
-        return msgspec.json.decode(
-            (data / RUN / "effects-report.json").read_bytes(), type=EffectsReport
-        )
+        return msgspec.json.decode((data / RUN / _REPORT).read_bytes(), type=EffectsReport)
     except (OSError, msgspec.DecodeError):
         return None
 

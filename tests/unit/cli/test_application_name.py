@@ -14,7 +14,19 @@ from penstock.errors import ConfigError, RequestError
 from penstock.model.call import Call
 from tests.checkout import SHOP
 
-WITHOUT_APP = {"new", "restore", "demo", "bench", "keys", "flow", "status", "sql", "view", "host"}
+WITHOUT_APP = {
+    "new",
+    "restore",
+    "demo",
+    "bench",
+    "keys",
+    "flow",
+    "status",
+    "sql",
+    "view",
+    "host",
+    "effects",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +60,10 @@ WORDS = {
     "flow resume": [],
     "flow drain": [],
     "flow show": [],
+    "effects list": [],
+    "effects retry": ["r1"],
+    "effects discard": ["r1"],
+    "effects serve": [],
     "view list": [],
     "view pause": ["reporting"],
     "view resume": ["reporting"],

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.process import metrics as measures
+from penstock.process.effect_files import EffectCounts, EffectsReport, write_effects_report
 from penstock.process.view_files import ViewReport, ViewState, write_report
 from tests.checkout import TOP
 
@@ -94,6 +95,20 @@ def begun(program: str, data: Path) -> "subprocess.Popen[str]":
     return process
 
 
+OF_A_STORE = [
+    "lease_age_seconds",
+    "host_seen_seconds",
+    "host_troubled",
+    "host_state_lag_epochs",
+    "host_view_lag_epochs",
+    "host_log_lag_messages",
+    "host_clock_ahead_seconds",
+    "host_disk_free_bytes",
+    "host_cents_per_day",
+]
+"""The metrics of hosts, which need data in an object store."""
+
+
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page while one gateway runs, after another was killed, and after a driver's epoch."""
@@ -103,6 +118,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     dies.communicate()
     ran(DRIVER, data)
     write_report(data, ViewReport("names", "sqlite", ViewState.FOLLOWING, failed=2, asked_ms=3.5))
+    write_effects_report(data, EffectsReport("following", functions=(EffectCounts("charge"),)))
     text = ran(SHOW, data)
     lives.communicate()
     return text
@@ -162,7 +178,10 @@ def test_manual_names_every_metric(shown: str) -> None:
         assert family.documentation.endswith("."), f"{name} has a help text"
     only_sometimes = {
         "penstock_view_epoch": ("gauge", ()),
-        "penstock_lease_age_seconds": ("gauge", ("host",)),  # with data in an object store
+        **{f"penstock_{name}": ("gauge", ("host",)) for name in OF_A_STORE},
+        "penstock_store_request_seconds": ("histogram", ("kind",)),
+        "penstock_store_bytes_total": ("counter", ("kind",)),
+        "penstock_store_failures_total": ("counter", ("kind",)),
     }
     assert told == real | only_sometimes
 

@@ -210,7 +210,7 @@ CASES = {
         "E.f(x): the default does not fit",
     ),
     "function": ("@transactional\ndef f(x: Nope): pass\nextra = [f]\nE = f", "f(x): unknown type"),
-    "plain function": ("def E(): pass", "E is neither an @entity class nor a @transactional function"),
+    "plain function": ("def E(): pass", "E is neither an @entity class nor a @transactional or @effect function"),
     "plain class": ("class E: pass", "E is neither"),
     "task": ("class E:\n    def on_event(self, event: int) -> None: ...", "flow(stream).task(E)"),
     "no class at all": ("E = 5", "5 is neither"),

@@ -60,6 +60,7 @@ COMMAND_LINES = {
     "fork": ["FORKED", "APP"],
     "failed": ["APP"],
     "verify": ["APP"],
+    "effects": ["serve", "APP"],
 }
 CREATED: Call = ("Item", "i1", "create", {"price": 3, "stock": 10})
 UNCONCERNED = {
@@ -77,6 +78,10 @@ UNCONCERNED = {
     "resume": "is about files of views, and must be able to end a hold with any code",
     "retry": "appends a request as it was, and must be able to do so with any code",
     "discard": "appends a request as it was, and must be able to do so with any code",
+    "schedule": "shows and orders ticks, and must be able to pause with any code",
+    "import": "converts rows by the deployed code",
+    "export": "reads rows by the deployed code",
+    "host": "runs the deployed code",
     "generate": "asks a gateway, which refuses the application when it starts",
     "restore": "takes no application; a command that runs there afterwards is refused",
     "demo": "has an application and a directory of its own",

@@ -80,6 +80,7 @@ class ExportHandler:
         """
         name = self._app.present_name(request.path["entity"])
         request.principal.require_read(name, self._app.stored_name(name))
+        self._app.entity(name)  # an unknown one needs no child process
         return await self._export(request, name, is_stream=False)
 
     @Route(
@@ -103,6 +104,7 @@ class ExportHandler:
         """
         name = request.path["stream"]
         request.principal.require_follow(name)
+        self._app.stream(name)
         return await self._export(request, name, is_stream=True)
 
     async def _export(self, request: HttpRequest, name: str, *, is_stream: bool) -> Response:

@@ -11,6 +11,7 @@ from penstock.errors import JournalUnavailable
 from penstock.gateway.telemetry.follow_metrics import FollowMetrics
 from penstock.journal.api import Journal
 from penstock.log.api import Log
+from penstock.log.kafka_config import EMBEDDED
 from penstock.process import presence
 from penstock.process.clock_jumps import clock_jumps
 from penstock.process.data_directory import DataDirectory
@@ -370,7 +371,7 @@ def _place_metrics(data: Path) -> "Iterator[Metric]":
         standing = lease_standing(data)
     if place:
         log = InfoMetricFamily("penstock_log", "Where the log lies.")
-        log.add_metric([], {"place": place})
+        log.add_metric([], {"place": EMBEDDED if place.startswith(EMBEDDED) else place})
         yield log
     if standing is not None:
         age = GaugeMetricFamily(
