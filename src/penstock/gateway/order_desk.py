@@ -43,6 +43,9 @@ from penstock.process.config import Config
 
 _log: Final = logging.getLogger(__name__)
 
+_OF_RECORDS: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+"""The names that a fact of a line in the log output cannot have."""
+
 _PREFIX: Final = f"{orders.__name__}."
 
 T = TypeVar("T")
@@ -140,7 +143,7 @@ class OrderDesk:
         """
         way, by = order.way, request.principal.name
         place = Place(self._config, self._app, by)
-        told = {**(msgspec.to_builtins(order) if facts is None else facts), "principal": by}
+        told = {**(_facts_of(order) if facts is None else facts), "principal": by}
         timeout_s = request.wait_s("timeout", WAIT_S, WAIT_S)
         try:
             async with self._turns[way.path]:
@@ -156,6 +159,12 @@ class OrderDesk:
             raise
         _log.info("%s was ordered", way.noun, extra=told)
         return ok(made) if way.waits is None or not way.waits(made) else _accepted(made, way.path)
+
+
+def _facts_of(order: Order[Any]) -> dict[str, object]:
+    """Return the fields of an order for the log output, which has names of its own, such as `name`."""
+    fields: dict[str, object] = msgspec.to_builtins(order)
+    return {f"order_{name}" if name in _OF_RECORDS else name: fields[name] for name in fields}
 
 
 def _accepted(answer: object, path: str) -> Response:
