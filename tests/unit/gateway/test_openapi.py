@@ -134,6 +134,16 @@ def test_every_answer_fits_its_schema(data: st.DataObject) -> None:
     assert fits(schemas, schema, msgspec.json.decode(written)), (schema, written)
 
 
+def test_names_of_dictionaries_are_numbers_of_64_bits() -> None:
+    """The schema of a dictionary allows each number that its names can be, and no other one."""
+    schemas = SchemaRegistry(app, {})
+    known = (0, 1, 10**18, 2**63, 2**64 - 1, -1, -(2**63))
+    for number in (*known, 2**64, 10**20, -(2**63) - 1):
+        value = {str(number): True}
+        assert fits(schemas, schemas.written(dict[int, bool]), value) is (number in known), number
+        assert fits(schemas, schemas.read(dict[int, bool]), value) is (number in known), number
+
+
 @given(st.data())
 @settings(max_examples=60)
 def test_what_an_argument_is_written_as_fits_its_schema(data: st.DataObject) -> None:

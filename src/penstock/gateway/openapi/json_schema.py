@@ -64,9 +64,29 @@ _READ: Final[Mapping[Any, Schema]] = {
         ]
     },
 }
+
+
+def _at_most(limit: int) -> str:
+    """Return a pattern of the positive numbers up to a limit, in digits."""
+    digits = str(limit)
+    ways = [f"[1-9][0-9]{{0,{len(digits) - 2}}}"]
+    for index, digit in enumerate(digits):
+        least = 0 if index else 1
+        if int(digit) > least:
+            rest = f"[0-9]{{{len(digits) - index - 1}}}"
+            ways.append(f"{digits[:index]}[{least}-{int(digit) - 1}]{rest}")
+    return "|".join([*ways, digits])
+
+
 INTEGER_TEXT: Final[dict[str, Any]] = {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$"}
+"""Numbers that surely have 64 bits, for the keys of entities: people read this pattern."""
+
+_ANY_INTEGER: Final[Schema] = {
+    "type": "string",
+    "pattern": f"^(0|{_at_most(2**64 - 1)}|-({_at_most(2**63)}))$",
+}
 _KEY_TEXT: Final[Mapping[Any, Schema]] = {
-    int: INTEGER_TEXT,
+    int: _ANY_INTEGER,
     bool: {"type": "string", "enum": ["true", "false"]},
     float: {"type": "string"},
     bytes: _SIMPLE[bytes],
