@@ -25,8 +25,7 @@ BOUNDARIES = {
 THREADS = {
     "journal/tail.py",
     "log/kafka.py",
-    "log/ticker.py",
-    "log/pump.py",
+    "log/regular_look.py",
 }  # a failure ends their thread alone
 USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler's changes are put back
     "engine/execute.py",

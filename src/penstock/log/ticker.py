@@ -5,8 +5,6 @@ between, the same tick has the same id, and the log drops it. A schedule that is
 now. While a schedule is paused, its ticks are passed over.
 """
 
-import logging
-import threading
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,15 +12,13 @@ from typing import Final
 
 import msgspec
 
-from penstock.errors import OperationalError
 from penstock.files.durable import storage
 from penstock.files.layout import TICKS
 from penstock.files.roots import shared_root
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
+from penstock.log.regular_look import RegularLook
 from penstock.model.schedule import Schedule
-
-_log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 0.2
 """Between two looks; the longest delay of a tick while the log can be written."""
@@ -50,8 +46,12 @@ def read_ticks(data: Path) -> dict[str, Ticked]:
         return {}
 
 
-class Ticker:
-    """Appends ticks in its own thread, from `start` to `stop`."""
+class Ticker(RegularLook):
+    """Appends ticks.
+
+    Args:
+        paused: Returns the names of the schedules that are paused.
+    """
 
     def __init__(
         self,
@@ -61,35 +61,17 @@ class Ticker:
         on_damage: Callable[[Exception], None],
         clock_us: Callable[[], int] = wall_clock_us,
     ) -> None:
-        """Prepare the thread.
-
-        Args:
-            paused: Returns the names of the schedules that are paused.
-            on_damage: Takes an error that another try cannot mend.
-        """
+        super().__init__("schedules", PERIOD_S, on_damage)
         self._data = data
         self._log = log
         self._paused = paused
-        self._on_damage = on_damage
         self._clock_us = clock_us
         self._schedules: tuple[Schedule, ...] = ()
         self._ticked: dict[str, Ticked] | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="penstock-ticker", daemon=True)
 
     def use(self, schedules: Sequence[Schedule]) -> None:
         """Obey the schedules of the code that runs from now on."""
         self._schedules = tuple(schedules)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the look that runs; idempotent, also if the thread was never started."""
-        self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
 
     def look(self) -> None:
         """Append the ticks that are due.
@@ -133,21 +115,6 @@ class Ticker:
             every += [(schedule, each) for each in due]
             after[schedule.name] = Ticked(_us(due[-1]), times) if due else known
         return after, every
-
-    def _run(self) -> None:
-        is_failing = False
-        while not self._stopping.wait(PERIOD_S):
-            try:
-                self.look()
-                is_failing = False
-            except OperationalError as error:
-                if not is_failing:  # one line only, since the cause may be a full disk
-                    _log.warning("schedules are delayed", extra={"cause": str(error)})
-                is_failing = True
-            except Exception as error:  # noqa: BLE001 -- `on_damage` must hear of it
-                _log.error("schedules are stopped", extra={"cause": str(error)})
-                self._on_damage(error)
-                return
 
 
 def _us(moment: datetime) -> int:
