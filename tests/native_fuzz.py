@@ -46,12 +46,15 @@ def main() -> None:
                 compiled += row_cases.check_decoding(draw, wrong * 10)
                 compiled += row_cases.check_arguments(draw, wrong * 10)
                 compiled += row_cases.check_result(draw, wrong)
+                compiled += row_cases.check_event(draw, wrong)
+                compiled += row_cases.check_encoded_arguments(draw, wrong)
+                compiled += row_cases.check_creation(draw, wrong)
                 compiled += row_cases.check_key(draw, wrong)
         except BaseException:
             sys.stderr.write(f"the case with --seed {seed} failed\n")
             raise
         seed += 1
-    cases = 10 * (seed - first)
+    cases = 16 * (seed - first)
     sys.stdout.write(f"{cases} cases, {compiled} of them compiled, no difference\n")
 
 

@@ -27,10 +27,12 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.base.key_text import decode_key, encode_key
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import refuse
+from penstock.model import entity
 from penstock.model.context import Transaction, activate
 from penstock.model.entity_type import EntityType
-from penstock.model.row_plan import key_plan_of, result_plan_of
+from penstock.model.row_plan import event_plan_of, key_plan_of, result_plan_of
 from penstock.model.signature import NONE_BY_NAME, Signature
+from penstock.model.streams.event_type import EventType
 from penstock.native.choice import core
 
 INTS: Final = (
@@ -445,11 +447,86 @@ def check_result(draw: random.Random, wrong: float) -> bool:
     assert plan is not None, f"no plan for {annotation}"
     value = draw_value(draw, annotation, wrong)
     made = plan.encode(value)
-    if core is None or made is core.FALLBACK:
+    if made is None:
         return False
     expected = ENCODER.encode(lower_reply(value))
     assert made == expected, f"{value!r} of {annotation}: {made!r}, not {expected!r}"
     return True
+
+
+def check_event(draw: random.Random, wrong: float) -> bool:
+    """Compare the encoding of events; return whether the compiled implementation has made it."""
+    annotation = draw_type(draw)
+    python: EventType[Any] = EventType("the stream", annotation)
+    plan = event_plan_of(annotation)
+    assert plan is not None, f"no plan for {annotation}"
+    values = [draw_value(draw, annotation, wrong) for _ in range(draw.randrange(1, 3))]
+    made = plan.encode_all(values)
+    if made is None:
+        return False
+    expected = b"".join(map(python.encode_readable, values))
+    assert made == expected, f"{values!r} of {annotation}: {made!r}, not {expected!r}"
+    assert [*map(plan.encode, values)] == [*map(python.encode_readable, values)]
+    return True
+
+
+def check_encoded_arguments(draw: random.Random, wrong: float) -> bool:
+    """Compare encoded arguments; return whether the compiled implementation has encoded them."""
+    signature = draw_signature(draw)
+    values = [
+        draw_value(draw, parameter.annotation, wrong) for parameter in signature.parameters.values()
+    ][: draw.randrange(5)]
+    if signature.plan.encode(tuple(values)) is None:
+        return False
+    made = signature.encode(values, {})
+    signature.plan = None
+    expected = signature.encode(values, {})
+    assert made == expected, f"{values!r} of {signature.parameters}: {made!r}, not {expected!r}"
+    return True
+
+
+def check_creation(draw: random.Random, wrong: float) -> bool:
+    """Compare new entities: their attributes in order, and their key; return whether one was made.
+
+    Args:
+        wrong: How often an attribute is missing or unknown, or a key is of another type.
+    """
+    annotation = draw_key_type(draw)
+    cls: Any = type("Drawn", (Entity,), {"__annotations__": {"id": annotation}, "id": key()})
+    entity_type: EntityType = cls.__reference__
+    names = [f"a{index}" for index in range(draw.randrange(4))]
+    entity_type.bind(annotation, dict.fromkeys(names, Any))
+    entity_type.settle()
+    entity_type.creation = Signature("create", print, [], None, "here")
+    entity_type.defaults = {
+        name: draw.choice((0, None, "d", [1], list)) for name in names if draw.random() < 0.3
+    }
+    given = [name for name in names if name not in entity_type.defaults or draw.random() < 0.3]
+    named = {name: draw.choice((1, None, "b", [2])) for name in given}
+    if draw.random() < wrong:
+        named["more"] = 1
+    name = draw_value(draw, annotation, wrong)
+    if draw.random() < 0.5:
+        first, second = (_made(each, cls, (name,), named) for each in (entity.made, entity._made))
+    else:
+        named = {"id": name, **named}
+        first, second = (_made(each, cls, (), named) for each in (entity.made, entity._made))
+    assert first == second, f"{name!r} and {named!r} of {annotation}"
+    return first[0] is list
+
+
+def _made(
+    function: Callable[..., Any], cls: type, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """Return what tells of a new entity, or of the error."""
+    token = activate(Transaction(RequestId("r"), 0, lambda _: None, {}))
+    try:
+        of, text, instance = function(cls, arguments, dict(named))
+    except Exception as error:  # noqa: BLE001 -- Python says what is wrong, in both
+        return [type(error), str(error)]
+    finally:
+        token.var.reset(token)
+    return shown([of.name, text, type(instance) is cls, vars(instance)])
 
 
 ENCODER: Final = Encoder(refuse)

@@ -163,6 +163,7 @@ _look_up: Final = type.__getattribute__
 _code_of: Final = attrgetter("__code__")
 _defaults_of: Final = attrgetter("__defaults__")
 _named_defaults_of: Final = attrgetter("__kwdefaults__")
+_bases_of: Final = attrgetter("__bases__")
 _CLASS_NAMES: Final = vars(type)["__dict__"]
 _BUILTINS: Final = frozenset(name for name in vars(builtins) if name[:2] != "__")
 _NOTHING: Final = object()
@@ -257,8 +258,8 @@ class Namespaces:
         self._named_defaults: list[Any] = [None] * len(functions)
         own = (owner.cls for owner in owners if owner.is_foreign is _is_method)
         self._classes = [cls for cls in own if cls is not None and not _is_pythons(cls.__module__)]
-        self._bases: list[Any] = []
-        self._metaclasses: list[Any] = []
+        self._bases: list[Any] = [None] * len(self._classes)
+        self._metaclasses: list[Any] = [None] * len(self._classes)
 
     def learn(self) -> None:
         """Remember the present meanings."""
@@ -268,8 +269,9 @@ class Namespaces:
             self._codes = [function.__code__ for function in self._functions]
             self._defaults = [function.__defaults__ for function in self._functions]
             self._named_defaults = [function.__kwdefaults__ for function in self._functions]
-        self._bases = [cls.__bases__ for cls in self._classes]
-        self._metaclasses = [type(cls) for cls in self._classes]
+        if not _classes_have_kept(self._classes, self._metaclasses, self._bases):
+            self._bases = [cls.__bases__ for cls in self._classes]
+            self._metaclasses = [type(cls) for cls in self._classes]
 
     def _learn(self, index: int) -> None:
         owner = self._owners[index]
@@ -292,6 +294,12 @@ class Namespaces:
             restored = self._restore(index) or restored
         if self._have_other_code():
             restored = self._restore_code() or restored
+        if not _classes_have_kept(self._classes, self._metaclasses, self._bases):
+            restored = self._restore_classes() or restored
+        return restored
+
+    def _restore_classes(self) -> str:
+        restored = ""
         for cls, metaclass, bases in _pairs(self._classes, self._metaclasses, self._bases):
             if _class_of(cls) is not metaclass:
                 _put_in_class(cls, "__class__", metaclass)
@@ -370,8 +378,16 @@ def _have_changed(
     )
 
 
+def _have_kept(classes: list[type], metaclasses: list[Any], bases: list[Any]) -> bool:
+    """Say whether classes have these metaclasses, and these bases."""
+    return _same(_each(is_, _each(_class_of, classes), metaclasses)) and _same(
+        _each(is_, _each(_bases_of, classes), bases)
+    )
+
+
 _changed: Final = _changed_names if core is None else core.changed_names
 _have_other_code: Final = _have_changed if core is None else core.have_changed
+_classes_have_kept: Final = _have_kept if core is None else core.have_kept
 
 
 class _Identity:

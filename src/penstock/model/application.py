@@ -379,8 +379,11 @@ class App:
         self.views = plans_of(own.views, self.entities, self.topology.streams, resolver)
         if complaints := [*complaints, *resolver.complaints, *self._name_complaints()]:
             raise DefinitionError(list(dict.fromkeys(complaints)))
-        classes = {each.stored_name: each for each in self.entities.values()}
-        self.stored = {**classes, **self.topology.rows}
+        self.topology.settle()
+        self.stored = {
+            **{each.stored_name: each for each in self.entities.values()},
+            **self.topology.rows,
+        }
         self.shapes: dict[str, Shape] = {
             name: entity_type.shape for name, entity_type in self.stored.items()
         }

@@ -26,7 +26,7 @@ _SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
 """The types of immutable defaults, which need no copy."""
 
 
-def made(
+def _made(
     cls: type, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[EntityType, EntityKey, Any]:
     """Return a new instance with all its attributes; the transaction does not hold it yet."""
@@ -494,6 +494,7 @@ def _delete(instance: Any) -> None:
     current().delete(entity_type, instance)
 
 
+made: Callable[[type, tuple[Any, ...], dict[str, Any]], tuple[EntityType, EntityKey, Any]] = _made
 load_to_get: Callable[[Any, str], Any] = _load_to_get
 refer: Callable[..., Any] = _refer
 refer_text: Callable[[EntityType, str], Any] = _refer_text
@@ -505,5 +506,7 @@ if core is not None:  # the compiled functions do the same, and call these where
         get_loaded=_get_loaded,
         refer=_refer,
         refer_text=_refer_text,
+        made=_made,
     )
     load_to_get, refer, refer_text = core.load_to_get, core.refer, core.refer_text
+    made = core.made

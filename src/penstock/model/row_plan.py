@@ -95,7 +95,13 @@ def arguments_plan_of(annotations: Iterable[Any]) -> Any:
 def result_plan_of(annotation: Any) -> Any:
     """Return the plan of results of a type; None if Python encodes them."""
     node = None if core is None else _node(annotation, 0, is_result=True)
-    return None if core is None or node is None else core.ResultPlan(node)
+    return None if core is None or node is None else core.ValuePlan(node)
+
+
+def event_plan_of(annotation: Any) -> Any:
+    """Return the plan of events of a type; None if Python encodes them."""
+    node = None if core is None else _node(annotation, 0)
+    return None if core is None or node is None else core.ValuePlan(node)
 
 
 def key_plan_of(annotation: Any) -> Any:

@@ -166,6 +166,10 @@ class Signature:
         """
         if not positional and not named and not self._whole:
             return NONE_BY_POSITION, NONE_BY_NAME
+        if self.plan is not None and not named and self._least <= len(positional):
+            data = self.plan.encode((*positional,))
+            if data is not None:  # each argument is exactly of its type, so it can be read, too
+                return msgspec.Raw(data), self.heads[len(positional)]
         tag = named.get(NAMES)
         if tag is not None:
             named = {name: value for name, value in named.items() if name != NAMES}

@@ -176,10 +176,11 @@ cdef enum:
     ANY_DEPTH_MAX = 32
 
 cdef object _active, _python_hook, _python_get, _python_load, _python_new, _python_refer, _python_changes, _python_release
+cdef object _python_made, _python_exists, _python_create
 cdef Py_ssize_t _short_key = 0
 
 
-def bind_entities(*, active, short_key, load_to_get, get_loaded, refer, refer_text):
+def bind_entities(*, active, short_key, load_to_get, get_loaded, refer, refer_text, made):
     """Take the Python functions of references, to which the compiled functions leave all unusual cases.
 
     Args:
@@ -189,10 +190,12 @@ def bind_entities(*, active, short_key, load_to_get, get_loaded, refer, refer_te
         get_loaded: Returns an attribute of an entity that has been loaded.
         refer: Returns the reference with a key: the `__new__` of entity classes.
         refer_text: Returns the reference with the text of a key.
+        made: Returns a new instance, with its class and its key.
     """
-    global _active, _short_key, _python_hook, _python_get, _python_new, _python_refer
+    global _active, _short_key, _python_hook, _python_get, _python_new, _python_refer, _python_made
     _active, _short_key = active, short_key
     _python_hook, _python_get, _python_new, _python_refer = load_to_get, get_loaded, refer, refer_text
+    _python_made = made
 
 
 def replace_methods(cls, blank):
@@ -202,10 +205,11 @@ def replace_methods(cls, blank):
         cls: `Transaction`.
         blank: A transaction that has not begun.
     """
-    global _python_load, _python_changes, _python_release
+    global _python_load, _python_changes, _python_release, _python_exists, _python_create
     _find_transaction_slots(cls, blank)
     _python_load, _python_changes, _python_release = cls.load, cls.changes, cls.release
-    cls.load, cls.changes, cls.release = load, changes, release
+    _python_exists, _python_create = cls.exists, cls.create
+    cls.load, cls.changes, cls.release, cls.exists, cls.create = load, changes, release, exists, create
 
 
 include "slots.pxi"

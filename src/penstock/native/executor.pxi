@@ -307,8 +307,8 @@ cdef object _reply(object executor, object signature, object result):
             return executor._encode(result)
         if type(reply) is bytes and len(<bytes>reply) <= _slot(executor, _of_executor.limits).reply_bytes:
             return reply
-    elif type(plan) is ResultPlan:
-        reply = _packed((<ResultPlan>plan).node, result)
+    elif type(plan) is ValuePlan:
+        reply = _packed((<ValuePlan>plan).node, result)
         if reply is not None and len(<bytes>reply) <= min(LARGE, _slot(executor, _of_executor.limits).reply_bytes):
             return reply
     return executor._encode(result)

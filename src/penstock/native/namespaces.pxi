@@ -12,14 +12,31 @@ cdef extern from *:
     #define PENSTOCK_VERSION(names) ((uint64_t)0)
     #endif
 
+    /* Bring what is compared soon into the cache: the objects lie far apart, and a handler has used it for others. */
+    #if defined(__GNUC__) || defined(__clang__)
+    #define PENSTOCK_EXPECT(object) __builtin_prefetch((const char *)(object))
+    #define PENSTOCK_EXPECT_FUNCTION(object) (PENSTOCK_EXPECT(object), __builtin_prefetch(&PENSTOCK_CODE(object)))
+    #else
+    #define PENSTOCK_EXPECT(object) ((void)0)
+    #define PENSTOCK_EXPECT_FUNCTION(object) ((void)0)
+    #endif
+
+    #define PENSTOCK_BASES(cls) (((PyTypeObject *)(cls))->tp_bases)
     #define PENSTOCK_CODE(function) (((PyFunctionObject *)(function))->func_code)
     #define PENSTOCK_DEFAULTS(function) (((PyFunctionObject *)(function))->func_defaults)
     #define PENSTOCK_NAMED_DEFAULTS(function) (((PyFunctionObject *)(function))->func_kwdefaults)
     """
     uint64_t PENSTOCK_VERSION(object names)
+    void PENSTOCK_EXPECT(object names)
+    void PENSTOCK_EXPECT_FUNCTION(object function)
+    PyObject *PENSTOCK_BASES(object cls)
     PyObject *PENSTOCK_CODE(object function)
     PyObject *PENSTOCK_DEFAULTS(object function)
     PyObject *PENSTOCK_NAMED_DEFAULTS(object function)
+
+
+cdef enum:
+    AHEAD = 12  # so many objects are on their way into the cache
 
 
 def changed_names(list names, list values, array.array versions):
@@ -30,6 +47,8 @@ def changed_names(list names, list values, array.array versions):
     if versions.typecode != "Q" or len(versions) != size:
         raise ValueError("each dictionary needs a version")
     for index in range(size):
+        if index + AHEAD < size:
+            PENSTOCK_EXPECT(names[index + AHEAD])
         each = <dict?>names[index]
         version = PENSTOCK_VERSION(each)
         if version != 0 and version == versions.data.as_ulonglongs[index]:
@@ -57,8 +76,10 @@ cdef bint _has_values(dict now, tuple before) noexcept:
 
 def have_changed(list functions, list codes, list defaults, list named_defaults):
     """Say whether functions have another code, or other defaults; see `penstock.engine.namespaces._have_changed`."""
-    cdef Py_ssize_t index
-    for index in range(PyList_GET_SIZE(functions)):
+    cdef Py_ssize_t index, size = PyList_GET_SIZE(functions)
+    for index in range(size):
+        if index + AHEAD < size:
+            PENSTOCK_EXPECT_FUNCTION(functions[index + AHEAD])
         function = functions[index]
         if type(function) is not FunctionType:
             raise TypeError("a function of Python is needed")
@@ -69,6 +90,18 @@ def have_changed(list functions, list codes, list defaults, list named_defaults)
         ):
             return True
     return False
+
+
+def have_kept(list classes, list metaclasses, list bases):
+    """Say whether classes have these metaclasses, and these bases; see `penstock.engine.namespaces._have_kept`."""
+    cdef Py_ssize_t index
+    for index in range(PyList_GET_SIZE(classes)):
+        cls = classes[index]
+        if not isinstance(cls, type):
+            raise TypeError("a class is needed")
+        if type(cls) is not metaclasses[index] or not _is(PENSTOCK_BASES(cls), bases[index]):
+            return False
+    return True
 
 
 cdef inline bint _is(PyObject *part, object wanted) noexcept:

@@ -233,6 +233,10 @@ cdef class ArgumentsPlan:
             if not isinstance(node, Node):
                 raise TypeError("the types of arguments are nodes")
 
+    def encode(self, tuple values not None):
+        """Return the encoded array of arguments; None if Python must encode them. Fewer of them are no error here."""
+        return _packed_arguments(self, values) if penstock_frames_left() >= FRAMES_SPARE else None
+
     def decode(self, data, instances):
         """Return the arguments in an encoded array, in a tuple, or `FALLBACK`; more or fewer of them are no error here.
 
@@ -245,8 +249,8 @@ cdef class ArgumentsPlan:
 
 
 @cython.final
-cdef class ResultPlan:
-    """The result of a method or a function."""
+cdef class ValuePlan:
+    """A value by itself: the result of a method or a function, or an event."""
 
     cdef Node node
 
@@ -254,6 +258,9 @@ cdef class ResultPlan:
         self.node = node
 
     def encode(self, value):
-        """Return the bytes of a result, or `FALLBACK`."""
-        data = _packed(self.node, value) if penstock_frames_left() >= FRAMES_SPARE else None
-        return _FALLBACK if data is None else data
+        """Return the bytes of a value; None if Python must encode it."""
+        return _packed(self.node, value) if penstock_frames_left() >= FRAMES_SPARE else None
+
+    def encode_all(self, list values not None):
+        """Return the bytes of several values, one after the other; None if Python must encode one of them."""
+        return _packed_all(self.node, values) if penstock_frames_left() >= FRAMES_SPARE else None

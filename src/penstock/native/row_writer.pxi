@@ -327,6 +327,38 @@ cdef bytes _packed(Node node, object value):
         _end_row(&writer)
 
 
+cdef bytes _packed_arguments(ArgumentsPlan plan, tuple values):
+    """Return the array of arguments; None if one does not fit, or there are too many."""
+    cdef Writer writer
+    cdef Py_ssize_t index, size = PyTuple_GET_SIZE(values)
+    if size > PyTuple_GET_SIZE(plan.nodes):
+        return None
+    _begin_row(&writer)
+    try:
+        _put_length(&writer, size, 0x90, 15, 0xDC)
+        for index in range(size):
+            if not _write(&writer, <Node>plan.nodes[index], values[index]):
+                return None
+        return PyBytes_FromStringAndSize(<const char *>writer.data, writer.size)
+    finally:
+        _end_row(&writer)
+
+
+cdef bytes _packed_all(Node node, list values):
+    """Return the bytes of several values, one after the other; None if one does not fit."""
+    cdef Writer writer
+    cdef Py_ssize_t index = 0
+    _begin_row(&writer)
+    try:
+        while index < PyList_GET_SIZE(values):
+            if not _write(&writer, node, values[index]):
+                return None
+            index += 1
+        return PyBytes_FromStringAndSize(<const char *>writer.data, writer.size)
+    finally:
+        _end_row(&writer)
+
+
 cdef bint _write_sorted(Writer *writer, list packed, uint8_t fix, uint8_t wide) except -1:
     """Write members in the order of their bytes."""
     if len(packed) > 0xFFFFFFFF:

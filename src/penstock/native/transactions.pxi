@@ -129,6 +129,109 @@ cdef object _refer_key(Target target, object key):
     return None if key is None else _new_reference(target, full, key, <dict>instances)
 
 
+def made(cls, tuple arguments, dict named):
+    """Return a new instance with all its attributes, its class and its key; see `penstock.model.entity`."""
+    cdef RowPlan plan = None
+    cdef PyObject *active = NULL
+    if penstock_frames_left() >= FRAMES_SPARE:
+        PyContextVar_Get(_active, NULL, &active)
+        if active != NULL:
+            Py_DECREF(<object>active)
+            plan = _plan_of_class(cls)
+    found = None if plan is None else _made(plan, arguments, named)
+    return _python_made(cls, arguments, named) if found is None else found
+
+
+cdef tuple _made(RowPlan plan, tuple arguments, dict named):
+    """Return a new instance, its class and its key; None if Python must make it, or say what is wrong."""
+    cdef Target target = plan.target
+    cdef PyObject *key
+    cdef Py_ssize_t index
+    cdef str text
+    cdef dict values
+    entity_type = target.entity_type
+    if target.key is None or entity_type.creation is None or entity_type.initializer is not None:
+        return None
+    if entity_type.constrained_key is not entity_type.key_annotation or PyTuple_GET_SIZE(arguments) > 1:
+        return None
+    values = named.copy()
+    if PyTuple_GET_SIZE(arguments):
+        if PyDict_SetDefault(values, target.key_name, arguments[0]) != <PyObject *>arguments[0] or target.key_name in named:
+            return None
+    key = PyDict_GetItemWithError(values, target.key_name)
+    text = None if key == NULL or <object>key is None else _key_text(target.key, <object>key)
+    if text is None:
+        return None
+    for name, default in (<dict?>entity_type.defaults).items():
+        if name not in values:
+            if default is not None and type(default) not in _SHARED:  # each entity has its own
+                return None
+            values[name] = default
+    if PyDict_Size(values) != PyTuple_GET_SIZE(plan.names) + 1:
+        return None
+    for index in range(PyTuple_GET_SIZE(plan.names)):
+        if PyDict_GetItemWithError(values, plan.names[index]) == NULL:
+            return None
+    if type(<object>key) is not target.key.cls or not target.key.is_lasting:
+        lasting = _key_at(target.key, text)
+        if lasting is None:
+            return None
+        PyDict_SetItem(values, target.key_name, lasting)
+    instance = penstock_new_object(<PyTypeObject *>target.cls, _NO_ARGUMENTS)
+    PyObject_GenericSetAttr(instance, "__dict__", values)
+    return entity_type, PyUnicode_Concat(target.prefix, text), instance
+
+
+cdef frozenset _SHARED = frozenset((int, str, bool, float, bytes))
+
+
+def exists(txn, entity_type, key):
+    """Say whether an entity exists now; see `Transaction.exists`."""
+    cdef int found = _exists(txn, entity_type, key) if penstock_frames_left() >= FRAMES_SPARE else -2
+    return _python_exists(txn, entity_type, key) if found == -2 else found == 1
+
+
+cdef int _exists(object txn, object entity_type, object key) except -1:
+    """Return 1 if an entity exists now, 0 if it does not, and -2 if Python must say."""
+    cdef PyObject *found
+    if type(txn) is not _Transaction or type(key) is not str:
+        return -2
+    instances, before = _slot(txn, _of_txn.instances), _slot(txn, _of_txn.before)
+    deleted, entity_types = _slot(txn, _of_txn.deleted), _slot(txn, _of_txn.entity_types)
+    if type(instances) is not dict or type(before) is not dict or type(deleted) is not dict:
+        return -2
+    found = PyDict_GetItemWithError(instances, key)
+    if found != NULL:
+        cls = type(<object>found)
+        if cls is entity_type.cls or cls is entity_type.asleep:
+            return 1
+    found = PyDict_GetItemWithError(before, key)
+    if found == NULL:
+        if type(entity_types) is not dict:
+            return -2
+        found = PyDict_GetItemWithError(entity_types, entity_type.name)
+        if found == NULL or <object>found is not entity_type:
+            return -2
+        data = _slot(txn, _of_txn.read)(key)
+        PyDict_SetItem(before, key, data)
+    else:
+        data = <object>found
+    return data is not None and key not in deleted
+
+
+def create(txn, entity_type, key, instance):
+    """Make an instance a new entity; see `Transaction.create`."""
+    cdef PyObject *held
+    if penstock_frames_left() < FRAMES_SPARE or _exists(txn, entity_type, key) != 0:
+        return _python_create(txn, entity_type, key, instance)
+    if _slot(txn, _of_txn.watched) is not False:
+        return _python_create(txn, entity_type, key, instance)
+    held = PyDict_SetDefault(_slot(txn, _of_txn.instances), key, instance)
+    if <object>held is not instance:
+        return _python_create(txn, entity_type, key, instance)
+    return instance
+
+
 def refer_text(entity_type, text):
     """Return the reference with the text of a key; see `penstock.model.entity`."""
     cdef PyObject *active = NULL

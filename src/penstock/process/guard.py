@@ -26,7 +26,15 @@ from penstock.engine.execute import Executor, Limits
 from penstock.engine.limits import TimeLimit
 from penstock.model.context import active
 from penstock.model.time_limit import Interrupted
-from penstock.process.tampering import OpenFiles, ProcessSettings, refuse_changes, setitimer
+from penstock.process.tampering import (
+    OpenFiles,
+    ProcessSettings,
+    handler_of,
+    mask_signals,
+    refuse_changes,
+    set_handler,
+    setitimer,
+)
 
 T = TypeVar("T")
 
@@ -123,10 +131,10 @@ class Guard:
             self._process = ProcessSettings()
             self._memory_before = resource.getrlimit(resource.RLIMIT_DATA)
             self._limit_memory()
-            self._mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            self._handler_before = signal.signal(signal.SIGALRM, self._tick)
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._stop)
+            self._mask_before = mask_signals(signal.SIG_UNBLOCK, _SIGNALS)
+            self._handler_before = set_handler(signal.SIGALRM, self._tick)
+            if handler_of(signal.SIGINT) is signal.default_int_handler:
+                set_handler(signal.SIGINT, self._stop)
             if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
                 chain = self._may_end_process
                 faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=chain)
@@ -137,6 +145,7 @@ class Guard:
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if self._timed:
+            self._insists_until_s = 0.0  # else a tick that is late starts the timer again
             setitimer(signal.ITIMER_REAL, 0)
             setitimer(signal.ITIMER_PROF, 0)
         self._executor.isolation.end()  # first, because what follows uses the names
@@ -144,11 +153,11 @@ class Guard:
             if self._note_due is not None:
                 self._note_due(self._limit, 0, 0)
             faulthandler.unregister(signal.SIGPROF)
-            signal.signal(signal.SIGALRM, self._handler_before)
-            if signal.getsignal(signal.SIGINT) == self._stop:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+            set_handler(signal.SIGALRM, self._handler_before)
+            if handler_of(signal.SIGINT) == self._stop:
+                set_handler(signal.SIGINT, signal.default_int_handler)
             setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
+            mask_signals(signal.SIG_SETMASK, self._mask_before)
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
         lost = self._restore_settings()
         are_closed = self._files.were_closed()
@@ -195,9 +204,9 @@ class Guard:
     def _renew(self) -> None:
         """Restore timers and signals that a handler may have switched off, and measure the memory of the process."""
         self._limit_memory()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        if signal.getsignal(signal.SIGALRM) != self._tick:
-            signal.signal(signal.SIGALRM, self._tick)
+        mask_signals(signal.SIG_UNBLOCK, _SIGNALS)
+        if handler_of(signal.SIGALRM) != self._tick:
+            set_handler(signal.SIGALRM, self._tick)
         if not signal.getitimer(signal.ITIMER_REAL)[1]:
             setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
 

@@ -50,6 +50,12 @@ are replaced once for the process; outside of transactions they work as before."
 setitimer: Final = signal.setitimer
 """The function for the timers of handlers. `signal` may have a refusing one before another module takes it by name."""
 
+set_handler: Final = _signal.signal
+handler_of: Final = _signal.getsignal
+mask_signals: Final = _signal.pthread_sigmask
+"""The functions for the handlers of signals. Those of `signal` look for a name of each number and each handler, which
+costs more than the calls to the operating system."""
+
 _REMEDIES: Final = {
     "the state of the module random": "use random.Random(seed), or penstock.random()",
     "the state of numpy.random": "use numpy.random.default_rng(seed)",
@@ -141,7 +147,7 @@ _LIMITS: Final = (
 
 
 def _limits() -> list[tuple[int, int]]:
-    return [_limit_of(which) for which in _LIMITS]
+    return [*map(_limit_of, _LIMITS)]
 
 
 def _put_limits(limits: list[tuple[int, int]]) -> None:
@@ -152,21 +158,21 @@ def _put_limits(limits: list[tuple[int, int]]) -> None:
 
 _DECIMALS: Final = (decimal.DefaultContext, decimal.BasicContext, decimal.ExtendedContext)
 _DECIMAL_NAMES: Final = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+_FLAGS: Final = len(_DECIMAL_NAMES)
+"""The place of the flags, which computing sets, among the values by which a context is copied."""
 
 
 def _decimals() -> list[tuple[Any, ...]]:
-    return [
-        (*(getattr(context, name) for name in _DECIMAL_NAMES), {**context.traps})
-        for context in _DECIMALS
-    ]
+    copied = [context.__reduce__()[1] for context in _DECIMALS]
+    return [(values[:_FLAGS], values[_FLAGS + 1]) for values in copied]
 
 
-def _put_decimals(values: list[tuple[Any, ...]]) -> None:
-    for context, (*numbers, traps) in zip(_DECIMALS, values, strict=True):
-        for name, value in zip(_DECIMAL_NAMES, numbers, strict=True):
+def _put_decimals(contexts: list[tuple[Any, ...]]) -> None:
+    for context, (values, trapped) in zip(_DECIMALS, contexts, strict=True):
+        for name, value in zip(_DECIMAL_NAMES, values, strict=True):
             setattr(context, name, value)
-        for signalled, trapped in traps.items():
-            context.traps[signalled] = trapped
+        for signalled in context.traps:
+            context.traps[signalled] = signalled in trapped
 
 
 _environment: Final[Any] = os.environ

@@ -1,4 +1,4 @@
-"""Rows, keys, arguments and results of the compiled implementation: each is that of Python, or is left to Python."""
+"""Rows, keys, arguments, results and events of the compiled implementation: each is that of Python, or is left to Python."""
 
 import random
 from collections.abc import Callable
@@ -6,7 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from tests.native_build import needs_compiled
-from tests.row_cases import check_arguments, check_decoding, check_encoding, check_key, check_result
+from tests.row_cases import (
+    check_arguments,
+    check_creation,
+    check_decoding,
+    check_encoded_arguments,
+    check_encoding,
+    check_event,
+    check_key,
+    check_result,
+)
 
 CASES = 500  # scripts/fuzz_native runs thousands more, with sanitizers
 Check = Callable[[random.Random, float], bool]
@@ -17,14 +26,19 @@ def _compiled() -> None:
     needs_compiled()
 
 
-@pytest.mark.parametrize("check", [check_encoding, check_result])
+@pytest.mark.parametrize(
+    "check", [check_encoding, check_result, check_event, check_encoded_arguments]
+)
 def test_fitting_values_are_encoded_alike(check: Check, seed: int) -> None:
-    """The row of attributes that fit is that of Python, as is a result that fits, and always compiled."""
+    """What fits is encoded as Python encodes it, and always compiled: attributes, results, events, arguments."""
     draw = random.Random(seed)
     assert all(check(draw, 0.0) for _ in range(CASES))
 
 
-@pytest.mark.parametrize("check", [check_encoding, check_result, check_key])
+@pytest.mark.parametrize(
+    "check",
+    [check_encoding, check_result, check_event, check_encoded_arguments, check_creation, check_key],
+)
 def test_other_values_are_left_to_python(check: Check, seed: int) -> None:
     """Where values do not fit exactly, the bytes are those of Python, or Python makes them or says why not."""
     draw = random.Random(seed)

@@ -35,6 +35,7 @@ from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Unencodable
 from penstock.model.entity_type import EntityType
 from penstock.model.references import subject_in
+from penstock.model.row_plan import event_plan_of
 from penstock.model.sealed_value import (
     EVENT,
     FIRST_BYTES,
@@ -61,6 +62,7 @@ class EventType(Generic[T]):
         constrained: The type with its constraints.
         is_shared: Whether handlers can share a decoded value, because it never changes.
         keys: The keys of the persons that values refer to, from `App.use_keys`.
+        plan: The plan of the values for `penstock.native`; None if Python encodes them.
 
     Args:
         annotation: A type that can be stored; `schema.complaints_of` has checked it.
@@ -84,6 +86,7 @@ class EventType(Generic[T]):
         "keys",
         "noun",
         "place",
+        "plan",
     )
 
     def __init__(self, place: str, annotation: Any, noun: str = "events") -> None:
@@ -102,10 +105,16 @@ class EventType(Generic[T]):
         self._may_be_sealed = bool(self._entities) or annotation is Any
         self.is_shared = is_immutable(annotation)
         self.keys: SubjectKeys | None = None
+        self.plan: Any = None
         self._decode = stored_decoder(annotation)
         self._decode_list: Callable[[bytes], list[T]] = stored_decoder(list[annotation])
         # Only new values have to keep to the constraints: an older one may be from before them.
         self._check = msgspec.msgpack.Decoder(constrained, dec_hook=decode_reference).decode
+
+    def settle(self) -> None:
+        """Make the plan, after `bind` of every class that a value may refer to; no transaction runs code of a type."""
+        if self.constrained == self.annotation:
+            self.plan = event_plan_of(self.annotation)
 
     @property
     def given(self) -> GivenType:
@@ -164,6 +173,10 @@ class EventType(Generic[T]):
 
     def encode_readable(self, value: T) -> bytes:
         """Return the bytes of a value, never encrypted, for a gateway, which encrypts them."""
+        if self.plan is not None:
+            planned: bytes | None = self.plan.encode(value)
+            if planned is not None:
+                return planned
         try:
             data = ENCODER.encode(self._lower(value) if self._lower else value)
         except UNENCODABLE as error:
@@ -192,15 +205,17 @@ class EventType(Generic[T]):
         return self._plain is not None or self._parts is not None
 
     def packed(self, values: Sequence[T]) -> bytes | None:
-        """Return the bytes of several values of a plain type, without anything between them.
+        """Return the bytes of several values, without anything between them.
 
         Returns:
-            What `encode` returns for each of them; None if it would raise for one of them, and for values that do not
-            have the type itself.
+            What `encode` returns for each of them. None if it would raise for one of them, for values that do not have the
+            type itself, and for values that only Python encodes, or that may have to be encrypted.
 
         Raises:
             RecursionError: Too few frames are left.
         """
+        if not self.is_plain and self.plan is not None:
+            return None if self._entities and self.is_personal else self.plan.encode_all([*values])
         if not self._have_type(values):
             return None
         try:

@@ -169,6 +169,11 @@ class Topology:
     tables_of: dict[str, list[PublishedTable[Any]]] = field(default_factory=dict)
     copies: dict[str, Workflow[Any]] = field(default_factory=dict)
 
+    def settle(self) -> None:
+        """Settle the types of all events, after the entity classes."""
+        for event_type in self.event_types():
+            event_type.settle()
+
     def event_types(self) -> Iterator[EventType[Any]]:
         """Yield the types of the events, of the requests to portals and of their replies, in each place."""
         for place in (*self.streams.values(), *self.portals.values(), *self.interfaces):
