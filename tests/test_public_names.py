@@ -10,6 +10,7 @@ from penstock.errors import BY_CODE
 PUBLIC = [
     "Aborted",
     "AlreadyExists",
+    "Answer",
     "App",
     "AskFailed",
     "AsyncClient",
@@ -38,6 +39,7 @@ PUBLIC = [
     "LimitExceeded",
     "LocalRuntime",
     "LogUnavailable",
+    "Mailed",
     "MigrationFailed",
     "NoSuchEntity",
     "OperationalError",
@@ -82,10 +84,12 @@ PUBLIC = [
     "from_file",
     "gather",
     "generator",
+    "http",
     "internal",
     "kafka",
     "key",
     "limit",
+    "mail",
     "migrate",
     "now",
     "portal",
@@ -108,6 +112,7 @@ PUBLIC = [
     "send_at",
     "sequencer",
     "service",
+    "signed_by",
     "splitter",
     "sql",
     "sqlite",
@@ -117,6 +122,7 @@ PUBLIC = [
     "uuid",
     "view",
     "was",
+    "webhook",
 ]
 HEAVY = {"deltalake", "duckdb", "httpx", "pandas", "py4j", "pyarrow", "pyspark"}
 

@@ -55,6 +55,8 @@ from penstock.errors import (
 if TYPE_CHECKING:
     from penstock.client.asynchronous import AsyncClient
     from penstock.client.synchronous import Client
+    from penstock.effects.http_effects import Answer, http, webhook
+    from penstock.effects.mail_effect import Mailed, mail
     from penstock.model.application import App
     from penstock.model.attribute import reference, was
     from penstock.model.effect import Final, Outcome, effect, effect_id, secret
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from penstock.model.migration import migrate
     from penstock.model.registry import registry
     from penstock.model.repeatable import now, principal, random, request_id, uuid
-    from penstock.model.route import route
+    from penstock.model.route import route, signed_by
     from penstock.model.savepoint import savepoint
     from penstock.model.schedule import cron, every
     from penstock.model.sending import ask, send, send_after, send_at
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Aborted",
     "AlreadyExists",
+    "Answer",
     "App",
     "AskFailed",
     "AsyncClient",
@@ -121,6 +124,7 @@ __all__ = [
     "LimitExceeded",
     "LocalRuntime",
     "LogUnavailable",
+    "Mailed",
     "MigrationFailed",
     "NoSuchEntity",
     "OperationalError",
@@ -165,10 +169,12 @@ __all__ = [
     "from_file",
     "gather",
     "generator",
+    "http",
     "internal",
     "kafka",
     "key",
     "limit",
+    "mail",
     "migrate",
     "now",
     "portal",
@@ -191,6 +197,7 @@ __all__ = [
     "send_at",
     "sequencer",
     "service",
+    "signed_by",
     "splitter",
     "sql",
     "sqlite",
@@ -200,6 +207,7 @@ __all__ = [
     "uuid",
     "view",
     "was",
+    "webhook",
 ]
 
 _DEFINITIONS: typing.Final = {
@@ -212,7 +220,7 @@ _DEFINITIONS: typing.Final = {
     "penstock.model.migration": ("migrate",),
     "penstock.model.registry": ("registry",),
     "penstock.model.repeatable": ("now", "principal", "random", "request_id", "uuid"),
-    "penstock.model.route": ("route",),
+    "penstock.model.route": ("route", "signed_by"),
     "penstock.model.savepoint": ("savepoint",),
     "penstock.model.schedule": ("cron", "every"),
     "penstock.model.sending": ("ask", "send", "send_after", "send_at"),
@@ -237,13 +245,18 @@ _DEFINITIONS: typing.Final = {
 that no handler imports a module while it runs."""
 
 _SERVICES: typing.Final = {
+    "Answer": "penstock.effects.http_effects",
     "AsyncClient": "penstock.client.asynchronous",
     "Client": "penstock.client.synchronous",
     "Config": "penstock.process.config",
     "LocalRuntime": "penstock.runtime.local.runtime",
+    "Mailed": "penstock.effects.mail_effect",
     "SparkRuntime": "penstock.runtime.spark.runtime",
     "SparkSource": "penstock.runtime.spark.data_source",
+    "http": "penstock.effects.http_effects",
+    "mail": "penstock.effects.mail_effect",
     "read_table": "penstock.runtime.spark.table",
+    "webhook": "penstock.effects.http_effects",
 }
 """Name to module: handlers need none of these, so each is imported at its own first use."""
 

@@ -227,3 +227,19 @@ def test_the_queue_is_a_cache(tmp_path: Path, provider: Provider) -> None:
 
 def _is_alive(process: psutil.Process) -> bool:
     return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+
+def test_a_secret_may_be_exchanged(tmp_path: Path, provider: Provider) -> None:
+    """The file is read again when it has changed; one that cannot be used stops the calls, and says so."""
+    with running(tmp_path / "data", "http://127.0.0.1:9") as till:
+        created(till, "key-1", "key-2")
+        secrets = till.config.effects.secrets
+        with calling(till):
+            till.send("check_out", "key-1")
+            assert "Connection refused" in till.await_outcomes(1, "key-1")["key-1"][0]
+            good = secrets.read_text().replace("http://127.0.0.1:9", provider.url)
+            secrets.write_text("no secret")
+            wait_until(lambda: "line 1" in getattr(read_effects_report(till.data), "reason", ""))
+            till.send("check_out", "key-2")
+            secrets.write_text(good)
+            assert till.await_outcomes(1, "key-2")["key-2"] == ["done: charge key-2"]

@@ -52,13 +52,17 @@ class GivenType:
         self._closed_json = None if closed is None else msgspec.json.Decoder(closed).decode
         self._closed_msgpack = None if closed is None else msgspec.msgpack.Decoder(closed).decode
 
-    def of_json(self, text: str | bytes | msgspec.Raw) -> Any:
-        """Return the value of a JSON text; see `decode_json`."""
+    def of_json(self, text: str | bytes | msgspec.Raw, *, is_open: bool = False) -> Any:
+        """Return the value of a JSON text; see `decode_json`.
+
+        Args:
+            is_open: Whether records may have fields that their classes do not declare.
+        """
         try:
             value = self._json(text)
         except msgspec.ValidationError:
             value = decode_json(text, self.annotation)
-        if self._closed_json is not None:
+        if self._closed_json is not None and not is_open:
             _refuse_unknown(self._closed_json, text)
         self._repeats.refuse(text, is_list=self._is_list)
         return value

@@ -270,9 +270,9 @@ def _serve_one_by_one(code: CallerCode, source: int, sink: int) -> None:
 
 def _made(code: CallerCode, call: Call) -> CallEnd:
     """Make a call, and return its end."""
-    token = RUNNING.set(RunningEffect(call.effect_id, code.secrets.get))
+    effect = decode_waiting_effect(call.row)
+    token = RUNNING.set(RunningEffect(call.effect_id, code.secrets.get, effect.time_us))
     try:
-        effect = decode_waiting_effect(call.row)
         result = _called(code.app, effect)
         if inspect.iscoroutine(result):
             result = asyncio.run(result)
@@ -365,9 +365,9 @@ class _Loop:
             self.numbers.pop(task, None)
 
     async def _guarded(self, call: Call) -> CallEnd:
-        RUNNING.set(RunningEffect(call.effect_id, self.code.secrets.get))
+        effect = decode_waiting_effect(call.row)
+        RUNNING.set(RunningEffect(call.effect_id, self.code.secrets.get, effect.time_us))
         try:
-            effect = decode_waiting_effect(call.row)
             result = await _called(self.code.app, effect)
             return CallEnd(call.number, _value(self.code, effect, result))
         except asyncio.CancelledError as raised:

@@ -55,32 +55,46 @@ class Secrets:
 
 
 def read_secrets(path: Path, environment: Mapping[str, str]) -> Secrets:
-    """Read a file with a line `NAME=value` for each secret; blank lines, and lines that begin with `#`, are no secrets.
+    """Read the secrets of effects; raises as `secrets_in`.
 
     Args:
         path: The file; the empty path for none.
         environment: The variables of the process.
-
-    Raises:
-        ConfigError: It cannot be read, others may read it, or a line has another form. The message shows no value.
     """
     if path == Path():
         return Secrets({}, environment)
+    setting = "effects.secrets"
     try:
-        if path.stat().st_mode & _OPEN_TO_OTHERS:
-            raise ConfigError(
-                f"effects.secrets = {path}: other users may read the file; chmod 600 {path}"
-            )
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise ConfigError(f"effects.secrets = {path}: {reason}") from error
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{setting} = {path}: {error.strerror}") from error
+    return Secrets(secrets_in(setting, path, content), environment)
+
+
+def secrets_in(setting: str, path: Path, content: bytes | None) -> dict[str, str]:
+    """Read a file with a line `NAME=value` for each secret; blank lines, and lines that begin with `#`, are no secrets.
+
+    Args:
+        setting: The setting that names the file.
+        content: Its bytes; None if it does not exist.
+
+    Raises:
+        ConfigError: It does not exist, others may read it, or a line has another form. The message shows no value.
+    """
+    if content is None:
+        raise ConfigError(f"{setting} = {path}: there is no such file")
+    if path.stat().st_mode & _OPEN_TO_OTHERS:
+        raise ConfigError(f"{setting} = {path}: other users may read the file; chmod 600 {path}")
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{setting} = {path}: it is not text") from error
     secrets: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, equals, value = line.partition("=")
         if not equals or not name.strip().isidentifier():
-            raise ConfigError(f"effects.secrets = {path}, line {number}: write NAME=value")
+            raise ConfigError(f"{setting} = {path}, line {number}: write NAME=value")
         secrets[name.strip()] = value.strip()
-    return Secrets(secrets, environment)
+    return secrets

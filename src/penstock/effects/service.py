@@ -334,7 +334,7 @@ class EffectService:
         self._epoch = BEFORE_FIRST
         self._looked_at = self._reported_at = self._counts_at = float("-inf")
         self._counts: tuple[EffectCounts, ...] = ()
-        self._problem = ""
+        self._problem, self._secrets_stamp = "", self._stamp_of_secrets()
         self._deployments, self._has_lost = 0, True
         self._stop = threading.Event()
         self._held: tuple[str, str, str] | None = None
@@ -432,12 +432,25 @@ class EffectService:
         if now - self._looked_at >= _LOOK_S:
             self._looked_at = now
             self._held = None
+            stamp = self._stamp_of_secrets()
+            if stamp != self._secrets_stamp:
+                self._deployments += 1  # callers with the former secrets end after their calls
+                self._code = self._code_of(self._app)
+                self._secrets_stamp = stamp
             copy = held(self._data)
             if copy is not None:
                 self._held = ("held", copy.reason, "run penstock resume")
             elif store_of(self._data) and not presence.find(self._data, "driver"):
                 self._held = ("waiting", "the driver runs on another host", "")
         return self._held
+
+    def _stamp_of_secrets(self) -> tuple[int, int] | None:
+        """Return what differs when the file of secrets has another content; None without a file."""
+        path = self._settings.secrets
+        if path == Path() or not path.exists():
+            return None
+        found = path.stat()
+        return found.st_mtime_ns, found.st_ino
 
     # The journal, and the code.
 

@@ -151,7 +151,7 @@ class Gateway:
     def _check(self, endpoint: Endpoint, request: HttpRequest) -> None:
         """Identify the principal, and check the fields of the query string and the right that the route declares."""
         scope = request.scope
-        if not endpoint.is_open:
+        if not (endpoint.is_open or endpoint.is_signed):
             request.principal = self.authenticator.identify(scope["headers"], scope["method"])
         if scope["query_string"]:
             request.take_query(endpoint.fields)

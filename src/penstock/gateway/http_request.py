@@ -205,6 +205,10 @@ class HttpRequest:
         check_depth(body, self._config.depth_max)
         return body
 
+    def check_json_depth(self, body: bytes) -> None:
+        """Check that a JSON body is not nested too deep."""
+        check_depth(body, self._config.depth_max)
+
     async def json_lines(self) -> bytes:
         """Return the body of a request in JSON lines; raises as `json`."""
         body = await self.body()
@@ -265,6 +269,11 @@ class HttpRequest:
         elif drawn is not None and drawn != text:
             raise RequestError(f"{IDEMPOTENCY_KEY} and {REQUEST_ID} name two ids; send one of them")
         return None if text is None else check_chosen(text, self._config.key_bytes_max)
+
+    def choose_id(self, text: str) -> None:
+        """Take an id that the body or another header has, in place of one that the caller might have chosen."""
+        self.headers.pop(_DRAWN, None)
+        self.headers[_CHOSEN] = text
 
     def named_id(self) -> RequestId:
         """Return the stored id of the request that the path names.

@@ -93,6 +93,9 @@ class Right:
 OPEN: Final = Right()
 """No credential is needed, and the path is served while the gateway drains."""
 
+SIGNED: Final = Right("Needs a signature of its sender, and no credential.")
+"""The handler finds the principal: its signature is over the body."""
+
 OF_TARGET: Final = Right()
 """The class, method, stream or request that is named decides; the handler checks it."""
 
@@ -310,6 +313,7 @@ class Endpoint:
     Attributes:
         fields: The fields of its query string; None: they are the arguments of the application's own handler.
         is_open: Whether it needs no credential, and is served while the gateway drains.
+        is_signed: Whether the handler finds the principal.
         check: Raises `Forbidden` for a principal without the right; None: the handler does it.
     """
 
@@ -317,6 +321,7 @@ class Endpoint:
     route_kind: str
     fields: frozenset[str] | None
     is_open: bool
+    is_signed: bool
     check: Callable[[Principal], None] | None
     names: tuple[str, ...]
 
@@ -362,6 +367,7 @@ class Router:
             route.kind,
             route.query_fields,
             route.right is OPEN,
+            route.right is SIGNED,
             route.right.check,
             tuple(names),
         )

@@ -5,12 +5,14 @@ connections (`SharedParts`). A request that a version has begun ends with it.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.webhooks import WebhookSecrets
 from penstock.gateway.connections import Connections
 from penstock.gateway.flow.admission import Admission
 from penstock.gateway.handlers.app_routes import endpoint_of
@@ -42,6 +44,8 @@ from penstock.model.signature import Signature
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
+
+_log = logging.getLogger(__name__)
 
 MoreHandlers = Callable[[App], Sequence[object]]
 """Returns further handlers, such as those of the console, for a version."""
@@ -157,8 +161,11 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         routing.serve(handlers, without)
     for route, handler in OrderDesk(config, app, shared.turns).routes():
         routing.add(route, handler)
+    secrets = WebhookSecrets(config.gateway)
+    for sentence in secrets.missing(app):  # of a deployment; at the start it is refused
+        _log.error(sentence)
     for own in app.routes:
-        routing.add(*endpoint_of(app, own, calls, entity_reads))
+        routing.add(*endpoint_of(app, own, calls, entity_reads, secrets))
     return ServedVersion(app, spec, routing, reads.encoder, readers)
 
 

@@ -190,7 +190,8 @@ def _interface(app: App) -> dict[str, str]:
     interface |= {f"function {name}": _text(signature) for name, signature in app.functions.items()}
     for route in app.routes:
         target = f"{route.entity}.{route.method}" if route.entity else route.method
-        interface[f"route {route.verb} {route.path}"] = target
+        signed = "" if route.signed is None else f", signed by {' or '.join(route.signed.secrets)}"
+        interface[f"route {route.verb} {route.path}"] = target + signed
     for name, stream in app.topology.streams.items():
         if not name.startswith("$"):
             interface[f"stream {name}"] = f"a stream of {_type_text(stream.declared)}"

@@ -171,21 +171,38 @@ def effect(
 
     def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
         check_marked(marked, "@effect", where)
-        plan = _plan(marked, where, tries, timeout, until, once=once)
-
-        @functools.wraps(marked)
-        def called(*arguments: Any, **named: Any) -> Any:
-            # A plain call works where no transaction runs: in a test of the function, and in the effect process.
-            if active() is not None:
-                raise UserError(
-                    f"{marked.__name__} is an effect, and a handler may run again; send it: send({marked.__name__}, …)"
-                )
-            return marked(*arguments, **named)
-
-        setattr(called, MARK, plan)
-        return called
+        return marked_effect(marked, where, tries, timeout, until, once=once)
 
     return mark if function is None else mark(function)
+
+
+def marked_effect(
+    marked: Callable[..., Any],
+    where: str,
+    tries: int | None = None,
+    timeout: timedelta = TIMEOUT,
+    until: timedelta | None = None,
+    *,
+    once: bool = False,
+) -> Callable[..., Any]:
+    """Return a function as an effect; arguments and errors as in `effect`.
+
+    Args:
+        where: `file:line` of the declaration, for messages.
+    """
+    plan = _plan(marked, where, tries, timeout, until, once=once)
+
+    @functools.wraps(marked)
+    def called(*arguments: Any, **named: Any) -> Any:
+        # A plain call works where no transaction runs: in a test of the function, and in the effect process.
+        if active() is not None:
+            raise UserError(
+                f"{marked.__name__} is an effect, and a handler may run again; send it: send({marked.__name__}, …)"
+            )
+        return marked(*arguments, **named)
+
+    setattr(called, MARK, plan)
+    return called
 
 
 def _plan(
@@ -261,10 +278,12 @@ class RunningEffect(NamedTuple):
     Attributes:
         id: The id of the effect.
         secrets: Returns a secret by its name; None for an unknown name.
+        sent_us: When it was sent, microseconds since the Unix epoch.
     """
 
     id: str
     secrets: Callable[[str], str | None]
+    sent_us: int = 0
 
 
 RUNNING: typing.Final[ContextVar[RunningEffect]] = ContextVar("penstock_effect")

@@ -14,8 +14,10 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from datetime import timedelta
+from typing import Any, Final, TypeVar, get_args
 
+from penstock.base.webhook_signature import Form
 from penstock.model.declaration import CREATIONS, caller_place
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import check_marked
@@ -33,9 +35,48 @@ _TAKEN: Final = frozenset(
         *("healthz", "readyz", "metrics", "openapi.json", "docs", "console"),
     }
 )
+_TOLERANCE_MAX_S: Final = 86_400.0
 _ANYTHING: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 M = TypeVar("M", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class SignedBy:
+    """Who signs the requests of a path; see `signed_by`.
+
+    Attributes:
+        secrets: The names of the secrets, one of which has signed.
+        tolerance_s: By how much the time of a request may differ from the clock, in seconds.
+    """
+
+    secrets: tuple[str, ...]
+    form: Form
+    tolerance_s: float
+
+
+def signed_by(
+    *secrets: str, form: Form = "standard", tolerance: timedelta = timedelta(minutes=5)
+) -> SignedBy:
+    """Take webhooks of a sender at a path: requests that are signed with one of the secrets.
+
+    ```python
+    @route("POST /hooks/crm", signed=signed_by("CRM_KEY", "CRM_KEY_OLD"))
+    def changed(event: CrmEvent) -> None: ...
+    ```
+
+    Such a path needs no API key, and it is the only way from outside to its handler. The whole body is the one argument
+    that the path does not name. The id that the sender has given to the event is the request id: a second delivery takes
+    effect once and gets the first reply.
+
+    Args:
+        secrets: The names of the secrets, in the file of `gateway.secrets` or in the environment. While a secret is
+            exchanged there are two.
+        form: `standard`: Standard Webhooks; `github`: `X-Hub-Signature-256`, which signs no time; `stripe`:
+            `Stripe-Signature`.
+        tolerance: By how much the time of a request may differ from the clock of the gateway.
+    """
+    return SignedBy(secrets, form, tolerance.total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +88,7 @@ class Declared:
     refused: int
     content_type: str
     shows: tuple[str, ...]
+    signed: SignedBy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +106,8 @@ class Route:
         key: The name in the path that stands for the key; empty for a function or a derived key.
         names: All names in the path, in order.
         where: `file:line` of the definition.
+        signed: Who signs its requests; None if they need an API key.
+        body: The parameter that the whole body of a signed request is for; else empty.
     """
 
     verb: str
@@ -77,6 +121,8 @@ class Route:
     key: str
     names: tuple[str, ...]
     where: str
+    signed: SignedBy | None = None
+    body: str = ""
 
     @property
     def segments(self) -> list[str]:
@@ -90,6 +136,7 @@ def route(
     refused: int = 400,
     content_type: str = "",
     shows: Sequence[str] = (),
+    signed: SignedBy | None = None,
 ) -> Callable[[M], M]:
     """Serve a method, a function or a class at paths of its own.
 
@@ -114,8 +161,9 @@ def route(
         content_type: The content type of a result. By default it is `text/plain` for a string,
             `application/octet-stream` for bytes, and JSON for other results.
         shows: The attributes that the GET of a class returns; empty for all.
+        signed: The sender of webhooks whose requests the path takes: `signed_by(…)`.
     """
-    declared = Declared(patterns, status, refused, content_type, tuple(shows))
+    declared = Declared(patterns, status, refused, content_type, tuple(shows), signed)
     where = caller_place()
 
     def mark(member: M) -> M:
@@ -124,6 +172,9 @@ def route(
         known: tuple[Declared, ...] = vars(member).get("__routes__", ())
         member.__routes__ = (declared, *known)  # type: ignore[attr-defined]
         member.__transactional__ = True  # type: ignore[attr-defined]
+        if signed is not None and not isinstance(member, type):
+            # Who could call it at /call, too, would need no signature.
+            member.__internal__ = True  # type: ignore[attr-defined]
         return member
 
     return mark
@@ -257,13 +308,15 @@ def _target_of_class(entity_type: EntityType, method: str) -> _Target:
 
 
 def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) -> Iterator[str]:
-    yield from _complaints_of_verb(target, verb)
+    yield from _complaints_of_verb(target, verb, is_signed=declared.signed is not None)
     if not path.startswith("/"):
         yield "a path starts with a slash"
         return
     yield from _complaints_of_path(path)
     if target.method:
         yield from _complaints_of_names(target, _names_in(path))
+    if declared.signed is not None:
+        yield from _complaints_of_signed(target, verb, path, declared.signed)
     for name in declared.shows if target.method == SHOW else ():
         if name not in target.shown:
             yield f"there is no attribute {name} to show; there are {', '.join(target.shown)}"
@@ -271,10 +324,10 @@ def _complaints_of(target: _Target, verb: str, path: str, declared: Declared) ->
         yield "an answer's status is 200 to 499"
 
 
-def _complaints_of_verb(target: _Target, verb: str) -> Iterator[str]:
+def _complaints_of_verb(target: _Target, verb: str, *, is_signed: bool) -> Iterator[str]:
     if not target.method:
         yield f"a class answers {', '.join(_OF_CLASS)}"
-    elif target.internal:
+    elif target.internal and not is_signed:
         yield f"{_label(target)} is internal, so no path leads to it; remove the path or the mark"
     elif verb not in VERBS:
         yield f"the verb is one of {', '.join(VERBS)}"
@@ -305,6 +358,28 @@ def _complaints_of_names(target: _Target, names: list[str]) -> Iterator[str]:
         yield f"it does not say which {target.entity}: name {{{target.key}}} in it"
 
 
+def _complaints_of_signed(target: _Target, verb: str, path: str, signed: SignedBy) -> Iterator[str]:
+    """Yield the mistakes in the declaration of a path for webhooks."""
+    if target.method in (*CREATIONS, SHOW) or target.readonly or verb in ("GET", "DELETE"):
+        yield "a webhook is sent with POST to a method or function that may change something; remove signed"
+    if len(_beyond(target, path)) != 1:
+        yield (
+            f"the body of a webhook is one argument, and {_label(target)} has "
+            f"{', '.join(_beyond(target, path)) or 'none'} beside the path"
+        )
+    if not signed.secrets or not all(str(name).isidentifier() for name in signed.secrets):
+        yield "signed_by takes names of secrets, and at least one"
+    if signed.form not in get_args(Form):
+        yield f"form={signed.form!r} is none of {', '.join(get_args(Form))}"
+    if not 0 < signed.tolerance_s <= _TOLERANCE_MAX_S:
+        yield f"the tolerance is more than 0 s and at most {_TOLERANCE_MAX_S:g} s"
+
+
+def _beyond(target: _Target, path: str) -> list[str]:
+    """Return the parameters that a path does not name."""
+    return [name for name in target.names if name not in _names_in(path)]
+
+
 def _route(target: _Target, verb: str, path: str, declared: Declared) -> Route:
     names = _names_in(path)
     return Route(
@@ -319,6 +394,8 @@ def _route(target: _Target, verb: str, path: str, declared: Declared) -> Route:
         key=target.key if target.key in names else "",
         names=tuple(names),
         where=target.where,
+        signed=declared.signed,
+        body=_beyond(target, path)[0] if declared.signed else "",
     )
 
 

@@ -341,6 +341,18 @@ class Signature:
             name: self._of_json(self._named(name), raw, name) for name, raw in decoded.items()
         }
 
+    def of_sender(self, name: str, text: bytes) -> Any:
+        """Read an argument from JSON of a sender who does not know its type: fields that no record declares are left out.
+
+        Raises:
+            RequestError: The text does not fit.
+        """
+        parameter = self._named(name)
+        try:
+            return self._given_type(parameter).of_json(text, is_open=True)
+        except _UNREADABLE as error:
+            raise self._misfit(name, parameter.annotation, error) from error
+
     def of_msgpack(self, data: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
         """Read arguments from MessagePack: a pair of an array by position and a map by name.
 

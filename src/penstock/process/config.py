@@ -113,6 +113,10 @@ class GatewayConfig:
         Path(), "PEM file; with `gateway.tls_key` gateways speak HTTPS only"
     )
     tls_key: Path = setting(Path(), "PEM file, PKCS #8")
+    secrets: Path = setting(
+        Path(),
+        "file with a line NAME=value for each secret of a sender of webhooks (`signed_by`); it may change at any time",
+    )
     jwks: Path = setting(
         Path(), "JSON Web Key Set; its keys sign the bearer tokens that are accepted"
     )
@@ -155,7 +159,8 @@ class EffectsConfig:
 
     secrets: Path = setting(
         Path(),
-        "file with a line NAME=value for each secret that `penstock.secret` returns; the effect process alone reads it",
+        "file with a line NAME=value for each secret that `penstock.secret` returns; the effect process alone reads it, again whenever it "
+        "has changed",
     )
     at_once: int = setting(
         8,

@@ -55,8 +55,10 @@ def command(
     from penstock.console.routes import console_handlers
     from penstock.gateway.auth.exposure import check_exposure
     from penstock.gateway.auth.keys import KeyStore
+    from penstock.gateway.auth.webhooks import check_webhooks
     from penstock.gateway.serving import serve_gateway
 
     check_exposure(settings, KeyStore(settings.data).exists)
+    check_webhooks(application, settings.gateway)
     more = partial(console_handlers, config=settings, dev=dev)
     serve_gateway(application, settings.app, settings, more=more, supervised=supervised)

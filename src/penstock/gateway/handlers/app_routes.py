@@ -9,19 +9,26 @@ from typing import Final
 from starlette.responses import Response
 
 from penstock.base.http import STATUS
-from penstock.errors import BY_CODE, Aborted, Cancelled, Internal, NoSuchEntity
+from penstock.errors import (
+    BY_CODE,
+    Aborted,
+    Cancelled,
+    Internal,
+    NoSuchEntity,
+)
+from penstock.gateway.auth.webhooks import WebhookSecrets, WebhookSender
 from penstock.gateway.errors import error_response, failure_of
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.intake import require_right, target_in
 from penstock.gateway.responses import failure_response, route_response, value_of
-from penstock.gateway.route import READ, Handler, Route
+from penstock.gateway.route import READ, SIGNED, Handler, Route
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.route import SHOW
 from penstock.model.route import Route as AppRoute
-from penstock.runtime.reads.arguments import RouteArguments
+from penstock.runtime.reads.arguments import CallTarget, RouteArguments, WebhookArguments
 
 KIND: Final = "route"
 """The kind of the routes in metrics."""
@@ -35,9 +42,16 @@ _REFUSALS: Final = frozenset(
 
 
 def endpoint_of(
-    app: App, route: AppRoute, calls: CallHandler, entity_reads: EntityReadHandler
+    app: App,
+    route: AppRoute,
+    calls: CallHandler,
+    entity_reads: EntityReadHandler,
+    secrets: WebhookSecrets,
 ) -> tuple[Route, Handler]:
     """Return a route of the application as the gateway serves it, and its handler."""
+    if route.signed is not None:
+        handler = _SignedRoute(app, route, calls, WebhookSender(route, secrets)).serve
+        return Route(route.verb, route.path, KIND, right=SIGNED), handler
     if route.method == SHOW:
         return Route(route.verb, route.path, KIND, fields=READ), _EntityRoute(
             route, entity_reads
@@ -79,6 +93,12 @@ class _CallRoute:
         require_right(request.principal, target)
         in_path = {name: path[name] for name in self._names}
         source = RouteArguments(in_path, request.query(), await request.json())
+        return await self._answer(request, target, source)
+
+    async def _answer(
+        self, request: HttpRequest, target: CallTarget, source: RouteArguments | WebhookArguments
+    ) -> Response:
+        route = self._route
         reply = await self._calls.process(request, target, source)
         if reply.error is not None:
             # A code that Penstock does not know is the application's own.
@@ -89,3 +109,25 @@ class _CallRoute:
         if self._created:
             value = {self._created: value}
         return route_response(reply, value, request.request_id, route.status, route.content_type)
+
+
+class _SignedRoute(_CallRoute):
+    """A path that takes webhooks: the sender signs, and names the event; the whole body is one argument."""
+
+    def __init__(
+        self, app: App, route: AppRoute, calls: CallHandler, sender: WebhookSender
+    ) -> None:
+        super().__init__(app, route, calls)
+        self._sender = sender
+        stored = app.stored_name(route.entity)
+        self._former = "" if stored == route.entity else stored
+
+    async def serve(self, request: HttpRequest) -> Response:
+        route, path = self._route, request.path
+        body = await request.body()
+        request.principal, event_id = self._sender.identify(path, request.headers, body)
+        request.choose_id(event_id)
+        request.check_json_depth(body)
+        target = CallTarget(route.entity, path.get(route.key), route.method, self._former)
+        in_path = {name: path[name] for name in self._names}
+        return await self._answer(request, target, WebhookArguments(in_path, route.body, body))

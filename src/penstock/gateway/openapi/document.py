@@ -25,6 +25,7 @@ from penstock.base.http import (
     ErrorAnswer,
 )
 from penstock.base.ids import fingerprint_of
+from penstock.base.webhook_signature import Form
 from penstock.errors import BY_CODE
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
@@ -47,9 +48,11 @@ from penstock.gateway.route import (
     COMPONENTS,
     ID,
     MIN_EPOCH_HEADER,
+    OF_TARGET,
     OPEN,
     SCHEMAS,
     SHOWN,
+    SIGNED,
     STREAMS,
     Answer,
     Content,
@@ -342,23 +345,25 @@ class Operations:
         summary, description = _texts(entity, route.method, signature)
         headers = SHOWN if signature.readonly else CALLED
         content = self._media(route, entity)
+        if route.signed is not None:
+            description = " ".join(filter(None, (description, SIGNED.text)))
+            given = _SIGNED_HEADERS[route.signed.form]
+        else:
+            given = (*self._query_of(route, signature), ID)
         operation = Route(
             route.verb,
             route.path,
             "route",
             name,
+            SIGNED if route.signed is not None else OF_TARGET,
             summary=summary,
             description=description,
             tag=_tag_of(entity),
-            parameters=(
-                *self._path_of(route, entity, signature),
-                *self._query_of(route, signature),
-                ID,
-            ),
+            parameters=(*self._path_of(route, entity, signature), *given),
             answers=(Answer("The request took effect.", content, headers, route.status),),
             errors=(*WITH_BODY, *APPENDED, route.refused),
             body=self._route_body(route, signature),
-            is_body_required=False,
+            is_body_required=route.signed is not None,
         )
         return _marked(operation, signature)
 
@@ -381,6 +386,8 @@ class Operations:
 
     def _route_body(self, route: AppRoute, signature: Signature) -> Content | None:
         beyond = list(_beyond(route, signature))
+        if route.signed is not None:
+            return {JSON: {"schema": self._schemas.parameter(beyond[0])}}
         if route.verb in _BODILESS or not beyond:
             return None
         schema = {
@@ -406,6 +413,29 @@ class Operations:
             return {_MEDIA[form]: {"schema": schemas[form]} for form in forms}
         media = route.content_type.partition(";")[0]
         return {media: {"schema": schemas[forms[0]] if len(forms) == 1 else {}}}
+
+
+def _header(name: str, text: str) -> Parameter:
+    return Parameter(name, "header", text, {"type": "string"}, is_required=True)
+
+
+_SIGNED_HEADERS: Final[Mapping[Form, tuple[Parameter, ...]]] = {
+    "standard": (
+        _header("webhook-id", "The id of the event, which is the request id."),
+        _header("webhook-timestamp", "Seconds since the Unix epoch."),
+        _header(
+            "webhook-signature", "`v1,` and the base64 of an HMAC-SHA256 over `ID.SECONDS.BODY`."
+        ),
+    ),
+    "github": (
+        _header("X-GitHub-Delivery", "The id of the event, which is the request id."),
+        _header("X-Hub-Signature-256", "`sha256=` and the HMAC-SHA256 over the body."),
+    ),
+    "stripe": (
+        _header("Stripe-Signature", "`t=SECONDS,v1=` and the HMAC-SHA256 over `SECONDS.BODY`."),
+    ),
+}
+"""The headers of a webhook, by the form of its signature."""
 
 
 def _tag_of(entity: EntityType | None) -> str:
@@ -589,7 +619,7 @@ def _operation(route: Route) -> dict[str, Any]:
     }
     if route.description:
         operation["description"] = route.description
-    if route.right is OPEN:
+    if route.right in (OPEN, SIGNED):
         operation["security"] = []
     if route.parameters:
         operation["parameters"] = [_parameter(each) for each in route.parameters]

@@ -91,7 +91,26 @@ class RouteArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
     body: bytes
 
 
-ArgumentSource = JsonArguments | JsonLines | MsgpackArguments | EncodedArguments | RouteArguments
+class WebhookArguments(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A webhook: texts from its path, and JSON that is one argument.
+
+    Attributes:
+        name: The name of this argument.
+    """
+
+    path: dict[str, str]
+    name: str
+    body: bytes
+
+
+ArgumentSource = (
+    JsonArguments
+    | JsonLines
+    | MsgpackArguments
+    | EncodedArguments
+    | RouteArguments
+    | WebhookArguments
+)
 
 
 class SizeLimits(NamedTuple):
@@ -155,6 +174,9 @@ def _arguments_of(signature: Signature, source: ArgumentSource) -> Arguments:
         return _read(signature.of_caller, source.positional, source.named)
     if isinstance(source, JsonLines):
         raise RequestError("JSON lines are events; the arguments of a call are one JSON value")
+    if isinstance(source, WebhookArguments):
+        in_path = {name: _read(signature.of_text, name, text) for name, text in source.path.items()}
+        return (), {**in_path, source.name: _read(signature.of_sender, source.name, source.body)}
     return (), _of_route(signature, source)
 
 
