@@ -89,7 +89,7 @@ def check_signature(
     Args:
         secrets: The secrets by name. While a secret is exchanged there are two.
         headers: The headers by name in lower case.
-        tolerance_s: By how much the time of the message may differ from `now_s`; older ones may be repeated by a stranger.
+        tolerance_s: The longest difference between the time of the message and `now_s`; a stranger may repeat an older message.
 
     Raises:
         Unauthenticated: The signature is missing or wrong, or the message is too old or too new.

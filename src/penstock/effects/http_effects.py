@@ -81,14 +81,14 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The body as text; what is not UTF-8 is replaced."""
+        """The body as text; bytes that are not UTF-8 are replaced."""
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
         """Return the value of a JSON body.
 
         Raises:
-            msgspec.DecodeError: It is no JSON.
+            msgspec.DecodeError: It is not JSON.
         """
         return msgspec.json.decode(self.body)
 
@@ -101,7 +101,7 @@ class _Side:
         name: The name of the effect.
         url: Its address; `{NAME}` stands for a secret.
         headers: The headers of each call; they are for this host alone.
-        accepts: Statuses of answers that are results, beside 200 to 299.
+        accepts: Statuses that are results, in addition to 200 to 299.
         finals: Whether a status ends the tries.
     """
 
@@ -153,10 +153,10 @@ def http(  # noqa: PLR0913 -- the declaration of a side is one call
         headers: Headers of each call. They are sent to the host of `url` alone.
         keeps: The headers of the answer that the result has.
         accepts: Statuses that are a result, too, such as 402 or 404.
-        redirects: Where a redirect may lead: to the `same-host`, to `any` host, or to `none`.
+        redirects: The hosts to which the effect follows a redirect: the `same-host`, `any`, or `none`.
         answer_bytes: The largest answer; a longer one is a failure for good.
-        tries, timeout, until, once: As of `effect`.
-        limits: As of `limit`.
+        tries, timeout, until, once: The arguments of `effect`.
+        limits: The texts of `limit`.
 
     Raises:
         DefinitionError: An argument is wrong.
@@ -221,8 +221,8 @@ def webhook(  # noqa: PLR0913 -- the declaration of a side is one call
         name: The name of the effect.
         url: The address; `{NAME}` stands for a secret.
         keys: The names of the secrets that sign, each of them. While a secret is exchanged there are two; the receiver needs one.
-        tries, timeout, until: As of `effect`.
-        limits: As of `limit`.
+        tries, timeout, until: The arguments of `effect`.
+        limits: The texts of `limit`.
 
     Raises:
         DefinitionError: An argument is wrong.
@@ -291,7 +291,7 @@ def _check(side: _Side, where: str) -> None:
     if wrong := sorted(_OWN_HEADERS.intersection(map(str.lower, side.headers))):
         complaints.append(f"the header {wrong[0]} is set by the effect")
     if side.redirects not in ("same-host", "any", "none"):
-        complaints.append(f"redirects={side.redirects!r} is none of same-host, any, none")
+        complaints.append(f"redirects={side.redirects!r} must be same-host, any or none")
     if not 0 < side.answer_bytes <= 1 << 30:
         complaints.append(f"answer_bytes={side.answer_bytes} is not from 1 to {1 << 30}")
     if complaints:
@@ -341,7 +341,7 @@ async def _called(
     url, home = base + path, _host_of(base)
     request = _Request(verb, f"{url}?{urlencode(query)}" if query else url, given, body)
     for _ in range(_HOPS_MAX + 1):
-        # What was declared is for the declared host alone: it may have secrets.
+        # The declared headers are for the declared host alone: they may have secrets.
         sent = {**own, **given} if _host_of(request.url) == home else given
         answer = await _answer_to(side, request, sent)
         is_redirect = answer.status in _REDIRECTS and "location" in answer.headers
@@ -409,11 +409,11 @@ def _check_call(base: str, verb: str, path: str, headers: Mapping[str, str]) -> 
         Final: They would call something else than was declared.
     """
     if verb not in _VERBS:
-        raise GivenUp(f"the verb {verb!r} is none of {', '.join(_VERBS)}")
+        raise GivenUp(f"the verb {verb!r} must be {', '.join(_VERBS[:-1])} or {_VERBS[-1]}")
     segments = path.replace("%2e", ".").replace("%2E", ".").split("/")
     if path and (path[0] != "/" or any(mark in path for mark in "?#\\") or ".." in segments):
         raise GivenUp(
-            "the path begins with / and has no ?, #, \\ or ..; use query=, and quote what comes from others"
+            "the path begins with / and has no ?, #, \\ or ..; use query=, and quote texts from outside"
         )
     if any(ord(letter) < 33 or ord(letter) == 127 for letter in base + path):
         raise GivenUp("an address has no spaces and no control characters")

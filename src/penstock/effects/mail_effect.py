@@ -1,6 +1,6 @@
 """`mail`: a ready-made effect that sends mails over SMTP, with TLS.
 
-A mail cannot be sent exactly once: if the connection breaks behind its last byte, nobody knows whether the server has taken it.
+A mail cannot be sent exactly once: if the connection breaks behind its last byte, no side knows whether the server has taken it.
 All tries of one mail have the same `Message-ID`, by which servers and readers recognise a second copy.
 """
 
@@ -65,7 +65,7 @@ def mail(  # noqa: PLR0913 -- the declaration of a side is one call
     ```
 
     The arguments of the effect are the recipients, the subject, the text, and by name `html`, `copy_to` and `reply_to`. Its
-    result is `Mailed`. What the server refuses for good (a reply of 500 and more) is a failure for good; other failures
+    result is `Mailed`. A reply of 500 and more is a failure for good; other failures
     are tried again.
 
     Args:
@@ -74,8 +74,8 @@ def mail(  # noqa: PLR0913 -- the declaration of a side is one call
             (587), and `smtp+plain://` is for a server of this machine without TLS (25). `{NAME}` stands for a secret; a secret
             with a special character is written as in any URL, `%40` for `@`.
         sender: The address of the header `From`, with or without a name.
-        tries, timeout, until, once: As of `effect`.
-        limits: As of `limit`.
+        tries, timeout, until, once: The arguments of `effect`.
+        limits: The texts of `limit`.
 
     Raises:
         DefinitionError: An argument is wrong.
@@ -88,7 +88,7 @@ def mail(  # noqa: PLR0913 -- the declaration of a side is one call
     if scheme not in _PORTS:
         complaints.append(f"url={url!r} begins with {', '.join(f'{each}://' for each in _PORTS)}")
     if "@" not in parseaddr(sender)[1]:
-        complaints.append(f"sender={sender!r} is no address")
+        complaints.append(f"sender={sender!r} must be an address")
     if complaints:
         raise DefinitionError([f"{where}: {name}: {each}" for each in complaints])
 
@@ -139,7 +139,7 @@ def _message(headers: dict[str, str], text: str, html: str) -> EmailMessage:
         message.set_content(text)
         if html:
             message.add_alternative(html, subtype="html")
-    except (ValueError, IndexError) as error:  # a line end in a header, or an address that is none
+    except (ValueError, IndexError) as error:  # a line end in a header, or a wrong address
         raise GivenUp(
             "a header of the mail cannot be sent: it has a line end or a wrong address"
         ) from error

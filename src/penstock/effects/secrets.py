@@ -82,7 +82,7 @@ def secrets_in(setting: str, path: Path, content: bytes | None) -> dict[str, str
         ConfigError: It does not exist, others may read it, or a line has another form. The message shows no value.
     """
     if content is None:
-        raise ConfigError(f"{setting} = {path}: there is no such file")
+        raise ConfigError(f"{setting} = {path}: the file does not exist")
     if path.stat().st_mode & _OPEN_TO_OTHERS:
         raise ConfigError(f"{setting} = {path}: other users may read the file; chmod 600 {path}")
     try:

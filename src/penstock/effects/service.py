@@ -449,8 +449,8 @@ class EffectService:
         path = self._settings.secrets
         if path == Path() or not path.exists():
             return None
-        found = path.stat()
-        return found.st_mtime_ns, found.st_ino
+        status = path.stat()
+        return status.st_mtime_ns, status.st_ino
 
     # The journal, and the code.
 

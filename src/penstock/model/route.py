@@ -47,7 +47,7 @@ class SignedBy:
 
     Attributes:
         secrets: The names of the secrets, one of which has signed.
-        tolerance_s: By how much the time of a request may differ from the clock, in seconds.
+        tolerance_s: The longest difference between the time of a request and the clock, in seconds.
     """
 
     secrets: tuple[str, ...]
@@ -74,7 +74,7 @@ def signed_by(
             exchanged there are two.
         form: `standard`: Standard Webhooks; `github`: `X-Hub-Signature-256`, which signs no time; `stripe`:
             `Stripe-Signature`.
-        tolerance: By how much the time of a request may differ from the clock of the gateway.
+        tolerance: The longest difference between the time of a request and the clock of the gateway.
     """
     return SignedBy(secrets, form, tolerance.total_seconds())
 
@@ -370,7 +370,7 @@ def _complaints_of_signed(target: _Target, verb: str, path: str, signed: SignedB
     if not signed.secrets or not all(str(name).isidentifier() for name in signed.secrets):
         yield "signed_by takes names of secrets, and at least one"
     if signed.form not in get_args(Form):
-        yield f"form={signed.form!r} is none of {', '.join(get_args(Form))}"
+        yield f"form={signed.form!r} must be one of {', '.join(get_args(Form))}"
     if not 0 < signed.tolerance_s <= _TOLERANCE_MAX_S:
         yield f"the tolerance is more than 0 s and at most {_TOLERANCE_MAX_S:g} s"
 

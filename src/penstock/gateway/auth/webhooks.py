@@ -47,8 +47,8 @@ class WebhookSecrets:
     def of(self, signed: SignedBy) -> dict[str, str]:
         """Return the secrets of a sender that are there, by name."""
         in_file = {} if self._file is None else self._file.value()
-        found = {name: in_file.get(name) or self._environment.get(name) for name in signed.secrets}
-        return {name: secret for name, secret in found.items() if secret}
+        named = {name: in_file.get(name) or self._environment.get(name) for name in signed.secrets}
+        return {name: secret for name, secret in named.items() if secret}
 
     def missing(self, app: App) -> Iterator[str]:
         """Yield a sentence for each path that no secret is there for."""
@@ -65,10 +65,10 @@ def check_webhooks(app: App, settings: GatewayConfig) -> None:
     """Check that there is a secret for each path that takes webhooks.
 
     Raises:
-        ConfigError: There is none, or the file cannot be used.
+        ConfigError: A secret is missing, or the file cannot be used.
     """
     if settings.secrets != NOT_SET and not settings.secrets.exists():
-        raise ConfigError(f"{_SETTING} = {settings.secrets}: there is no such file")
+        raise ConfigError(f"{_SETTING} = {settings.secrets}: the file does not exist")
     for sentence in WebhookSecrets(settings).missing(app):
         raise ConfigError(sentence)
 
@@ -102,7 +102,7 @@ class WebhookSender:
 
         Raises:
             Unauthenticated: The signature is wrong.
-            OperationalError: There is no secret.
+            OperationalError: The secret is missing.
         """
         secrets = self._secrets.of(self._signed)
         if not secrets:
