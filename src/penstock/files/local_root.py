@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from penstock.files import durable
+from penstock.files.bell import Bell
 from penstock.files.lock import locked_directory
 from penstock.files.shared_root import SharedRoot, UnclearOutcome
 
 _LOOK_S: Final = (0.001, 0.005)
+"""The pauses between two looks in a folder that cannot be watched."""
 
 
 class LocalRoot:
@@ -26,15 +28,20 @@ class LocalRoot:
     may_tear = True
     keeps_s = 0
     is_far = False
-    look_s = _LOOK_S
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # A look for the next epoch comes a thousand times in a second, and joining paths costs more than the look.
+        # A look for the next epoch comes with each change of the folder, and joining paths costs more than the look.
         self._prefix = f"{path}{os.sep}"
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def bell(self) -> Bell:
+        """Return a bell that rings when a name appears directly in the folder."""
+        bell = Bell(_LOOK_S)
+        bell.watch_names(self.path)
+        return bell
 
     def folder(self, name: str) -> "LocalRoot":
         """Return the root of a folder."""

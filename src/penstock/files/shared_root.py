@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol, Self
 
 from penstock.errors import ConfigError
+from penstock.files.bell import Bell
 
 SCHEME: Final = "s3://"
 """How the name of a place in an object store begins."""
@@ -59,7 +60,6 @@ class SharedRoot(Protocol):
         keeps_s: A useless name stays for at least this number of seconds. A process that was
             stopped may still read it, or take it for free and create it again.
         is_far: Whether each call waits for a network. An event loop must not make it.
-        look_s: The shortest and the longest time between two looks for a name that others will create.
     """
 
     @property
@@ -74,8 +74,8 @@ class SharedRoot(Protocol):
     @property
     def is_far(self) -> bool: ...  # noqa: D102
 
-    @property
-    def look_s(self) -> tuple[float, float]: ...  # noqa: D102
+    def bell(self) -> Bell:
+        """Return a new bell, which says how often to look for a name that others will create, and may ring for it."""
 
     def folder(self, name: str) -> Self:
         """Return the root of the names below a name; it has no further names."""

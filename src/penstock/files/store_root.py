@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.base.decision import Now, Pause, carried_out
 from penstock.errors import ConfigError
+from penstock.files.bell import Bell
 from penstock.files.layout import PROBE
 from penstock.files.lock import locked_file
 from penstock.files.shared_root import SCHEME, is_patient, place_of
@@ -75,7 +76,6 @@ class StoreRoot:
     may_tear = False
     keeps_s = _KEEPS_S
     is_far = True
-    look_s = _LOOK_S
 
     def __init__(self, url: str, host: Path, options: dict[str, str] | None = None) -> None:
         self._url = place_of(url)
@@ -87,6 +87,10 @@ class StoreRoot:
 
     def __str__(self) -> str:
         return self._url
+
+    def bell(self) -> Bell:
+        """Return a bell that nobody rings: a store does not tell of new names."""
+        return Bell(_LOOK_S)
 
     def folder(self, name: str) -> "StoreRoot":
         """Return the root of a folder."""

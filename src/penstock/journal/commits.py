@@ -25,6 +25,7 @@ import msgspec
 from penstock.base.decision import Now, Pause, carried_out
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, JournalUnavailable
+from penstock.files.bell import Bell
 from penstock.files.durable import storage
 from penstock.files.shared_root import SharedRoot
 from penstock.journal import action
@@ -70,6 +71,7 @@ class CommitLog:
         self._merged = merged
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._bell: Bell | None = None
         self._head = Head(app, root.keeps_s)
 
     def name_of(self, epoch: Epoch) -> str:
@@ -105,9 +107,6 @@ class CommitLog:
                 answer = self._merged()
             case Now():
                 answer = time.monotonic()
-            case Pause(seconds):
-                self._closed.wait(seconds)
-                self.check_open()
             case Create(epoch, text):
                 answer = self.root.create(self.name_of(epoch), text)
             case Clocks():
@@ -116,6 +115,10 @@ class CommitLog:
                 self.root.settle("")
             case List():
                 answer = self._scan()
+            case Pause():
+                raise AssertionError(
+                    "only those who wait for an epoch pause, and `wait` answers them"
+                )
         return answer
 
     def get(self, epoch: Epoch) -> Commit:
@@ -150,17 +153,34 @@ class CommitLog:
     def wait(self, epoch: Epoch, timeout_ms: int) -> bool:
         """Block until an epoch is committed and durable; return False when the time is up.
 
-        It looks for the name again and again, with the pauses of the root.
+        It looks for the name again and again, when the root's bell rings and after its pauses.
         """
         assert epoch >= 0, "epochs count from 0"
         assert timeout_ms >= 0, "time does not run backwards"
         if epoch <= self.newest():
             return True
+        bell = self._followed()
+        heard = bell.rings
+
+        def answer(ask: Ask) -> object:
+            nonlocal heard
+            if type(ask) is Pause:
+                bell.wait(heard, ask.seconds)
+                self.check_open()
+                return None
+            heard = bell.rings  # a ring after the look ends the pause at once
+            return self._answer(ask)
+
         with storage(f"wait for epoch {epoch}"):
-            exists = carried_out(
-                following(epoch, timeout_ms / 1000, self.root.look_s), self._answer
-            )
+            exists = carried_out(following(epoch, timeout_ms / 1000, bell.look_s), answer)
         return exists and epoch <= self.newest()
+
+    def _followed(self) -> Bell:
+        """Return the bell of those who wait for epochs."""
+        with self._lock:
+            if self._bell is None:  # a process that only reads has none
+                self._bell = self.root.bell()
+            return self._bell
 
     def quiesced(self) -> AbstractContextManager[object]:
         """Return the lock that `Journal.quiesced` holds."""
@@ -169,6 +189,8 @@ class CommitLog:
     def close(self) -> None:
         """Refuse all further use, and wake the waiting threads."""
         self._closed.set()
+        if self._bell is not None:
+            self._bell.ring()
 
     def check_open(self) -> None:
         """Raise `JournalUnavailable` after `close`."""

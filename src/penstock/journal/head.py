@@ -53,7 +53,7 @@ class Clocks:
 
 Ask = List | Has | Merged | Settle | Create | Clocks | Now | Pause
 
-# One object of each question that is always the same: an idle driver asks a thousand times in a second.
+# One object of each question that is always the same: a process that waits asks very often.
 _LIST: Final = List()
 _MERGED: Final = Merged()
 _SETTLE: Final = Settle()
@@ -151,7 +151,7 @@ def following(
     """Wait until an epoch has its name; return False when the time is up.
 
     Args:
-        look_s: The shortest and the longest pause between two looks.
+        look_s: The shortest and the longest pause between two looks; a pause may end earlier.
     """
     deadline = (yield _NOW) + timeout_s
     pause_s, longest_s = look_s

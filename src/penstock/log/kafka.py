@@ -439,7 +439,7 @@ class KafkaLog(SqliteLog):
                 lambda: self._late(topic, follower, is_sent=sending.settled),
             )
         finally:
-            with self._appended:
+            with self._known:
                 self._own.pop(number, None)
 
     def _awaited(
@@ -452,12 +452,13 @@ class KafkaLog(SqliteLog):
         """Return what `look` finds once this host has read it; raise the error that `late` makes when time is up."""
         follower.hurry()
         deadline, pause_s = topic.deadline(), _WAIT_FIRST_S
+        heard = self._appended.rings
         while (seen := look()) is None:
             follower.check()
             if time.monotonic() > deadline:
                 raise late()
-            with self._appended:  # the connection is free meanwhile
-                self._appended.wait(pause_s)
+            self._appended.wait(heard, pause_s)  # the connection is free meanwhile
+            heard = self._appended.rings
             pause_s = min(pause_s * 1.5, _WAIT_LAST_S)
         return seen
 
@@ -550,7 +551,7 @@ class KafkaLog(SqliteLog):
 
     def _take_own(self, noted: Sequence[tuple[_Sent, Outcome]]) -> None:
         """Keep the outcomes for which a call of this process waits."""
-        with self._appended:
+        with self._known:
             for sent, outcome in noted:
                 if sent.writer == self._writer and sent.number in self._own:
                     self._own[sent.number] = outcome

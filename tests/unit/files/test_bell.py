@@ -1,0 +1,121 @@
+"""A bell wakes those who wait for a file, and whoever it cannot wake looks often."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.files import bell as bells
+from penstock.files.bell import QUIET_S, Bell
+from tests.waiting import wait_for
+
+OFTEN = (0.001, 0.005)
+
+
+def until_rung(bell: Bell, heard: int) -> None:
+    wait_for(lambda: bell.rings > heard, "a ring")
+
+
+def until_unwatched(bell: Bell) -> None:
+    wait_for(lambda: not bell.is_watched, "the end of the watch")
+
+
+def test_each_new_name_rings(tmp_path: Path) -> None:
+    """A folder is watched until nobody waits any more; each name that appears rings, also one that was moved there."""
+    bell = Bell(OFTEN)
+    assert bell.watch_names(tmp_path)
+    assert bell.look_s == (QUIET_S, QUIET_S)
+    (tmp_path / "first").touch()
+    until_rung(bell, 0)
+    heard = bell.rings
+    (tmp_path.parent / "second").touch()
+    (tmp_path.parent / "second").rename(tmp_path / "second")
+    until_rung(bell, heard)
+
+
+def test_next_write_rings_once(tmp_path: Path) -> None:
+    """A busy file costs its readers nothing: it rings for one write, and then they look for themselves."""
+    file = tmp_path / "log"
+    file.touch()
+    bell, other = Bell(OFTEN), Bell(OFTEN)
+    assert bell.watch_write(file)
+    assert other.watch_write(file)
+    file.write_bytes(b"1")
+    for each in (bell, other):
+        until_rung(each, 0)
+        until_unwatched(each)
+        assert each.look_s == OFTEN
+    assert bell.watch_write(file)
+
+
+def test_ring_before_the_wait_ends_it() -> None:
+    """A ring between the look and the wait is not lost."""
+    bell = Bell(OFTEN)
+    heard = bell.rings
+    bell.ring()
+    began = time.monotonic()
+    bell.wait(heard, 60)
+    assert time.monotonic() - began < 60
+
+
+def test_all_who_wait_are_woken() -> None:
+    """Several threads may wait for one bell."""
+    bell = Bell(OFTEN)
+    threads = [threading.Thread(target=bell.wait, args=(0, 60)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    bell.ring()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_folder_that_is_gone_is_not_watched(tmp_path: Path) -> None:
+    """Whoever waits for a missing or a removed folder looks often."""
+    missing = Bell(OFTEN)
+    assert not missing.watch_names(tmp_path / "missing")
+    assert (missing.look_s, missing.can_be_watched) == (OFTEN, False)
+    removed = Bell(OFTEN)
+    (tmp_path / "folder").mkdir()
+    assert removed.watch_names(tmp_path / "folder")
+    (tmp_path / "folder").rmdir()
+    until_unwatched(removed)
+    assert removed.look_s == OFTEN
+
+
+def test_user_without_watches_looks_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux may refuse another watcher."""
+
+    def refused() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(bells, "_watchers", [])
+    monkeypatch.setattr(bells, "_Watcher", refused)
+    bell = Bell(OFTEN)
+    assert not bell.watch_names(tmp_path)
+    assert bell.look_s == OFTEN
+
+
+def test_fork_is_woken_by_nobody_and_watches_for_itself(tmp_path: Path) -> None:
+    """A fork has a bell of its parent as one without a watch, can watch again, and takes no ring from its parent."""
+    bell = Bell(OFTEN)
+    assert bell.watch_names(tmp_path)
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            fine = bell.look_s == OFTEN and bell.watch_names(tmp_path)
+            os.write(tell, b"1" if fine else b"0")
+            until_rung(bell, 0)
+            os.write(tell, b"1")
+        finally:
+            os._exit(0)
+    assert os.read(told, 1) == b"1"
+    (tmp_path / "name").touch()
+    assert os.read(told, 1) == b"1"
+    until_rung(bell, 0)
+    os.waitpid(child, 0)
+    os.close(told)
+    os.close(tell)
