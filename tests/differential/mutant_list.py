@@ -296,8 +296,8 @@ MUTANTS = (
     Mutant(
         "state is an epoch old",
         "runtime/spark/stage.py",
-        "self._stores.at(Epoch(command.epoch - 1)) as stores:\n                clock",
-        "self._stores.at(Epoch(max(-1, command.epoch - 2))) as stores:\n                clock",
+        "self._stores.at(Epoch(command.epoch - 1)) as stores:\n                self._prefetch",
+        "self._stores.at(Epoch(max(-1, command.epoch - 2))) as stores:\n                self._prefetch",
         EPOCHS,
     ),
     Mutant(

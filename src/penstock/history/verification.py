@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from enum import StrEnum
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -45,6 +45,7 @@ from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.layout import (
     CHECKPOINT,
     ERASURES,
+    HELD_STATE,
     JOURNAL,
     LOG,
     SHARED,
@@ -898,8 +899,8 @@ def check_states(data: Path, journal: Journal, state_at: StateAt) -> Iterator[Fi
         Corrupt: The journal is damaged.
     """
     expected: dict[tuple[Epoch, int], dict[int, str]] = {}
-    for path in sorted((data / STATE).glob("partition-*")):
-        where = f"{STATE}/{path.name}"
+    for path in sorted(chain(*((data / name).glob("partition-*") for name in (STATE, HELD_STATE)))):
+        where = f"{path.parent.name}/{path.name}"
         if not (path / "data.mdb").exists():
             continue
         if _is_stale(path):

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from penstock.journal.api import Commit, Journal
     from penstock.state.stores import Stores
 
+_DIVIDED: Final = "Hosts hold parts of the state (copies), so the number says how finely it is divided, and not how many tasks run."
+
 MODULE: Final = "penstock.orders.partitions"
 """The module of the child process that copies the stores."""
 
@@ -91,6 +93,8 @@ def proposal_for(settings: Config, last: Commit | None) -> PartitionProposal:
     for driver in presence.find(settings.data, "driver"):
         cores = int(driver.details.get("cores", cores))
     present = partitions_in_force(last, settings.partitions)
+    if settings.copies_max is not None:
+        return PartitionProposal(present, present, _DIVIDED)
     since_us = wall_clock_us() - LAST_S * 1_000_000
     reports = ReportReader(settings.data).since(since_us)
     return propose(present, cores, settings.small_epoch, reports)
@@ -226,9 +230,11 @@ class PartitionOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             present = partitions_in_force(journal.last(), settings.partitions)
             if number == present:
                 return PartitionMove(present, number, None)
-            # The copy comes before the record: at its place the driver has only the last epochs to apply.
-            with closing(directory.open_stores(journal, number)) as target:
-                copy_stores(journal, present, target, place.told)
+            # The copy comes before the record: at its place the driver has only the last epochs to apply. Hosts that hold
+            # parts of the state build theirs from the journal.
+            if settings.copies_max is None:
+                with closing(directory.open_stores(journal, number)) as target:
+                    copy_stores(journal, present, target, place.told)
         with closing(directory.open_log(settings)) as log:
             lsn = append_move(log, number, self.why)
         # The next start of a driver makes the change; there is nothing to wait for.

@@ -35,6 +35,11 @@ from penstock.process import logs
 FILE_NAME: Final = "penstock.toml"
 PREFIX: Final = "PENSTOCK_"
 
+ALL_HOSTS: Final = "all"
+"""The value of `copies` with which each host holds the whole state."""
+
+_COPIES_MAX: Final = 1_024
+
 RECORD_SLACK: Final = 64 << 10
 """Bytes by which a request in the log may exceed its HTTP body: path, names, encoding."""
 
@@ -318,6 +323,11 @@ class Config:
         at_least=1,
         at_most=1_024,
     )
+    copies: str = setting(
+        "all",
+        "hosts of a cluster that hold each part of the state: `all`, or a number, for state that is too large for the disk "
+        "of one host",
+    )
     host_cores: int = setting(
         0,
         "tasks that `penstock host` lets this host run at a time; 0: as many as it has cores",
@@ -446,7 +456,7 @@ class Config:
                 f"{RECORD_SLACK} bytes below record_bytes_max = {self.record_bytes_max}, so that "
                 "every request of a gateway fits the log"
             )
-        complaints += self._complaints_of_cluster()
+        complaints += [*self._complaints_of_copies(), *self._complaints_of_cluster()]
         if complaints:
             raise ConfigError(_joined(complaints))
         if self.partitions == 0:
@@ -492,6 +502,11 @@ class Config:
         return self.master.startswith(_CLUSTER)
 
     @property
+    def copies_max(self) -> int | None:
+        """The hosts that hold each partition; None if each host holds all of them."""
+        return None if self.copies == ALL_HOSTS else int(self.copies)
+
+    @property
     def is_far(self) -> bool:
         """Whether the data are in an object store, which `data` itself or a former start names."""
         return bool(self.store or store_of(self.data))
@@ -500,6 +515,18 @@ class Config:
     def host_root(self) -> Path:
         """The folder that each host of a cluster has on a disk of its own: with data in an object store, their folder."""
         return self.host_data if self.host_data != Path() else self.data if self.is_far else Path()
+
+    def _complaints_of_copies(self) -> list[str]:
+        if self.copies == ALL_HOSTS:
+            return []
+        if not (self.copies.isdecimal() and 0 < int(self.copies) <= _COPIES_MAX):
+            return [f"copies = {self.copies!r}: must be `all`, or a number from 1 to {_COPIES_MAX}"]
+        if self.auto_partitions:
+            return [
+                "auto_partitions = 1: with copies, the number of partitions says how finely the state is divided, and not how "
+                "many tasks run; leave it 0"
+            ]
+        return []
 
     def _complaints_of_cluster(self) -> list[str]:
         """Return what is wrong with the settings of a cluster."""

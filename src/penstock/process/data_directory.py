@@ -21,7 +21,7 @@ from penstock.errors import ConfigError, Fenced
 from penstock.files import durable, private
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
-from penstock.files.layout import DRIVER_LOCK, LOG, LOG_NOTE, STATE, SUBJECT_KEYS
+from penstock.files.layout import DRIVER_LOCK, HELD_STATE, LOG, LOG_NOTE, STATE, SUBJECT_KEYS
 from penstock.files.lock import Claimed, claim
 from penstock.files.roots import journal_root, shared_root, snapshots_root
 from penstock.files.shared_root import SharedRoot
@@ -40,7 +40,7 @@ from penstock.process import log_host
 from penstock.process.clock_jumps import note_jump
 from penstock.process.erasures import Erasures
 from penstock.process.presence import boot_id
-from penstock.state.stores import Stores
+from penstock.state.stores import Elsewhere, Stores
 
 _log = logging.getLogger(__name__)
 
@@ -318,21 +318,36 @@ class DataDirectory:
         return cast("Callable[[], int]", _log_place().LogLag(self.path, limits).messages)
 
     def open_stores(
-        self, journal: Journal, partitions: int = 1, folder: Path | None = None
+        self,
+        journal: Journal,
+        partitions: int = 1,
+        folder: Path | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> Stores:
         """Return the stores of the state, which the journal and its snapshots feed.
 
         Args:
             partitions: The number of stores, for a caller that does not follow the commits.
             folder: The root of this host; None: the directory.
+            elsewhere: The partitions of other hosts, for the tasks of a host that holds a part of the state. Its stores have a
+                folder of their own, because each other process of the host reads the whole.
         """
         return Stores(
-            (folder or self.path) / STATE,
+            (folder or self.path) / (STATE if elsewhere is None else HELD_STATE),
             journal,
             partitions,
             boot_id=boot_id(),
             snapshots=snapshots_root(self.path),
+            elsewhere=elsewhere,
         )
+
+    def held_partitions(self, journal: Journal, partitions: int) -> dict[int, Epoch]:
+        """Return the epochs of the partitions that the tasks of this host hold, where it holds a part of the state; else none."""
+        folder = self.path / HELD_STATE
+        if not folder.is_dir():
+            return {}
+        with closing(Stores(folder, journal, partitions, boot_id=boot_id())) as stores:
+            return stores.held()
 
 
 def _log_place() -> ModuleType:

@@ -25,7 +25,6 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.hosts import HostReport
 from penstock.process.metrics import STORE_REQUESTS, sums_of
 from penstock.process.presence import host_id, running_processes
-from penstock.state.stores import Stores
 
 _FORGOTTEN_S: Final = 86_400.0
 _DAY_S: Final = 86_400
@@ -130,12 +129,18 @@ class HostReporter:
             last = journal.last()
             if last is None:
                 return {}
-            with closing(directory.open_stores(journal)) as stores:
-                stores.follow(last)
-                reached = _reached(stores)
+            held = directory.held_partitions(journal, last.partitions)
+            if held:
+                reached = min(held.values())
+            else:
+                with closing(directory.open_stores(journal)) as stores:
+                    stores.follow(last)
+                    reached = stores.reached()
         return {
             "epoch": last.epoch,
-            "state_epoch": reached,
+            "state_epoch": None if reached == BEFORE_FIRST else reached,
+            "held": len(held),
+            "partitions": last.partitions,
             "view_epoch": self._view_epoch(self._data),
         }
 
@@ -147,11 +152,6 @@ class HostReporter:
     def _requests(self, _: HostReport) -> Mapping[str, object]:
         puts, gets, cents = self._spending.rates()
         return {"puts_per_s": puts, "gets_per_s": gets, "cents_per_day": cents}
-
-
-def _reached(stores: Stores) -> int | None:
-    reached = stores.reached()
-    return None if reached == BEFORE_FIRST else reached
 
 
 def clock_ahead_s(root: SharedRoot) -> float:

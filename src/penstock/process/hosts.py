@@ -45,6 +45,8 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
         python: The minor version of Python.
         epoch: The newest committed epoch as this host sees it; -1 before the first.
         state_epoch: The epoch of its copy of the state; None if it has none.
+        held: The partitions that its tasks hold, where hosts hold parts of the state (`copies`); else 0.
+        partitions: The partitions of the whole state.
         view_epoch: The epoch of its SQL view; None if no view runs.
         log_lag: The messages of the topic that its copy of the log lacks; None without Kafka, or if no broker answers.
         disk_free: The free bytes of the disk with its folder.
@@ -63,6 +65,8 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     epoch: int = BEFORE_FIRST
     state_epoch: int | None = None
+    held: int = 0
+    partitions: int = 0
     view_epoch: int | None = None
     log_lag: int | None = None
     disk_free: int = 0

@@ -13,12 +13,12 @@ How a runtime deals with damage, which may make LMDB kill the reading process:
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from heapq import merge
 from itertools import compress, islice
 from pathlib import Path
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import lmdb
 import numpy as np
@@ -44,7 +44,45 @@ from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import PartitionSpec, bucket_owners, name_of, overlap
 
 
-def partitioned_get(readers: Sequence[LmdbReader]) -> Callable[[EntityKey], bytes | None]:
+class PartitionReader(Protocol):
+    """Reads one partition at one epoch; `LmdbReader` is one."""
+
+    @property
+    def fetch(self) -> Callable[[bytes], bytes | None]:
+        """Return the sealed record of a key that is found at once; None says nothing."""
+
+    @property
+    def get(self) -> Callable[[EntityKey], bytes | None]:
+        """Return the state of an entity; None if it does not exist."""
+
+    def keys(self, prefix: str) -> list[EntityKey]: ...  # noqa: D102 -- as `LmdbReader`
+    def items(self) -> Iterator[tuple[EntityKey, bytes]]: ...  # noqa: D102
+    def items_of(self, prefix: str, after: str = "") -> Iterator[tuple[EntityKey, bytes]]: ...  # noqa: D102
+
+
+class Elsewhere(Protocol):
+    """The partitions that other hosts hold, for a host that holds a part of the state."""
+
+    def is_own(self, spec: PartitionSpec) -> bool:
+        """Say whether this host holds a partition."""
+
+    def keeps(self, spec: PartitionSpec) -> bool:
+        """Say whether this host holds a partition, or will hold it soon."""
+
+    def has_others(self, spec: PartitionSpec) -> bool:
+        """Say whether another host holds a partition."""
+
+    def reader(
+        self, spec: PartitionSpec, epoch: Epoch, take: Callable[[], LmdbReader]
+    ) -> PartitionReader:
+        """Return a reader of a partition at an epoch.
+
+        Args:
+            take: Builds the partition on this host, if no other one answers.
+        """
+
+
+def partitioned_get(readers: Sequence[PartitionReader]) -> Callable[[EntityKey], bytes | None]:
     """Return a `get` over the readers of all partitions, in their order."""
     route = bucket_owners(len(readers)) if len(readers) > 1 else [0]
     fetches = [readers[partition].fetch for partition in route]
@@ -221,7 +259,7 @@ class PartitionedReader:
 
     __slots__ = ("_readers", "epoch", "get")
 
-    def __init__(self, epoch: Epoch, readers: list[LmdbReader]) -> None:
+    def __init__(self, epoch: Epoch, readers: list[PartitionReader]) -> None:
         self.epoch = epoch
         self.get: Callable[[EntityKey], bytes | None] = partitioned_get(readers)
         self._readers = readers
@@ -266,9 +304,10 @@ class Stores:
         boot_id: The content of `/proc/sys/kernel/random/boot_id`.
         progress: Called after each write of a catch-up.
         snapshots: The root of the journal's snapshots, or their folder, from which a store may begin.
+        elsewhere: The partitions of other hosts; None if this host holds all.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- all but two have defaults
         self,
         directory: Path,
         journal: Journal,
@@ -277,12 +316,15 @@ class Stores:
         boot_id: str,
         progress: Progress | None = None,
         snapshots: SharedRoot | Path | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._directory = directory
         self._journal = journal
         self._boot_id = boot_id
         self._progress = progress
         self._snapshots = None if snapshots is None else Snapshots(snapshots, journal.identity)
+        self._elsewhere = elsewhere
+        self._taken: set[PartitionSpec] = set()
         self._open: dict[int, LmdbState] = {}
         self._specs: list[PartitionSpec] = []
         self.use(partitions)
@@ -318,13 +360,37 @@ class Stores:
             Corrupt: The journal is damaged.
         """
         with ExitStack() as stack:
-            readers: list[LmdbReader] = [
-                stack.enter_context(self._bring(spec, epoch).reader()) for spec in self._specs
-            ]
-            for spec, reader in zip(self._specs, readers, strict=True):
-                if reader.epoch != epoch:
-                    raise _late(spec, reader.epoch, epoch)
-            yield PartitionedReader(epoch, readers)
+            yield PartitionedReader(epoch, [self._read(spec, epoch, stack) for spec in self._specs])
+
+    def _read(self, spec: PartitionSpec, epoch: Epoch, stack: ExitStack) -> PartitionReader:
+        """Return a reader of a partition at an epoch, until the stack ends."""
+
+        def here() -> LmdbReader:
+            reader = stack.enter_context(self._bring(spec, epoch).reader())
+            if reader.epoch != epoch:
+                raise _late(spec, reader.epoch, epoch)
+            return reader
+
+        def take() -> LmdbReader:
+            _log.warning(
+                "the holders of a partition do not answer, and this host builds it from the journal",
+                extra={"partition": spec.partition, "epoch": epoch},
+            )
+            self._taken.add(spec)
+            return here()
+
+        if self._elsewhere is None or self._is_here(spec, epoch, self._elsewhere):
+            return here()
+        return self._elsewhere.reader(spec, epoch, take)
+
+    def _is_here(self, spec: PartitionSpec, epoch: Epoch, elsewhere: Elsewhere) -> bool:
+        """Say whether this host itself reads a partition."""
+        if spec in self._taken or not elsewhere.has_others(spec):
+            return True
+        # A store that this host is to hold from now on is built while epochs run; no epoch waits for it.
+        return elsewhere.is_own(spec) and (
+            epoch == BEFORE_FIRST or self._opened(spec).epoch != BEFORE_FIRST
+        )
 
     def reached(self) -> Epoch:
         """Return the epoch that every store has reached, without bringing any further; -1 if one is missing."""
@@ -333,15 +399,74 @@ class Stores:
             return BEFORE_FIRST
         return min(self._opened(spec).epoch for spec in self._specs)
 
+    @contextmanager
+    def some_at(self, epoch: Epoch, partitions: Iterable[int]) -> Iterator[dict[int, LmdbReader]]:
+        """Bring some stores to `epoch`, and open a stable view of them; raises as `at`.
+
+        Raises:
+            StateUnavailable: One of them has no rows on this host.
+        """
+        with ExitStack() as stack:
+            readers = {}
+            for number in partitions:
+                spec = self._specs[number]
+                is_here = (self._path(spec) / environments.DATA_FILE).exists()
+                if not is_here or self._opened(spec).epoch == BEFORE_FIRST:
+                    raise StateUnavailable(f"partition {number} is not on this host")
+                reader = stack.enter_context(self._bring(spec, epoch).reader())
+                if reader.epoch != epoch:
+                    raise _late(spec, reader.epoch, epoch)
+                readers[number] = reader
+            yield readers
+
+    def held(self) -> dict[int, Epoch]:
+        """Return the epoch of each partition that has a store here, without bringing any further."""
+        specs = [
+            spec for spec in self._specs if (self._path(spec) / environments.DATA_FILE).exists()
+        ]
+        return {spec.partition: self._opened(spec).epoch for spec in specs}
+
+    def leave_others(self) -> list[str]:
+        """Delete the stores of partitions that other hosts hold, unless a process has them open; return their names."""
+        if self._elsewhere is None:
+            return []
+        self._taken.clear()
+        left = [spec for spec in self._specs if not self._elsewhere.keeps(spec)]
+        for spec in left:
+            self._forget(spec)
+        return [
+            name_of(spec)
+            for spec in left
+            if self._path(spec).exists() and environments.discard_unused(self._path(spec))
+        ]
+
     def catch_up_one(self, partition: int, epoch: Epoch, former: int = 0) -> None:
-        """Bring one store to `epoch`; raises like `at`.
+        """Bring one store to `epoch`, unless other hosts hold it; raises like `at`.
 
         Args:
             former: Another number of stores. If this store is empty, it begins with its rows from theirs.
         """
+        spec = self._specs[partition]
+        if self._elsewhere is not None:
+            # The rows of a partition of another number are on several hosts: the journal has them in one place.
+            if self._is_fed(spec, self._elsewhere):
+                self._bring(spec, epoch)
+            return
         if former:
-            self._copy(former, self._specs[partition], epoch)
-        self._bring(self._specs[partition], epoch)
+            self._copy(former, spec, epoch)
+        self._bring(spec, epoch)
+
+    def _is_fed(self, spec: PartitionSpec, elsewhere: Elsewhere) -> bool:
+        """Say whether a store is brought to each epoch; one that this host will hold is built by the holder first."""
+        return (
+            spec in self._taken
+            or elsewhere.is_own(spec)
+            or (
+                elsewhere.keeps(spec)
+                and (self._path(spec) / environments.DATA_FILE).exists()
+                and self._opened(spec).epoch != BEFORE_FIRST
+            )
+        )
 
     def partition_of(self, key: EntityKey) -> int:
         """Return the number of the store that holds an entity."""

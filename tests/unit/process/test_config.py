@@ -65,6 +65,17 @@ def test_a_cluster_needs_a_secret_and_a_folder_of_each_host() -> None:
         Config(Path("d"), master="yarn")
 
 
+def test_copies_are_all_or_a_number() -> None:
+    """The number of partitions then does not follow the cores."""
+    assert Config(Path("d"), **CLUSTER).copies_max is None
+    assert Config(Path("d"), copies="2", **CLUSTER).copies_max == 2
+    for wrong in ("0", "some", "-1", "", "1.5"):
+        with pytest.raises(ConfigError, match=r"copies = .*must be `all`, or a number"):
+            Config(Path("d"), copies=wrong, **CLUSTER)
+    with pytest.raises(ConfigError, match="auto_partitions"):
+        Config(Path("d"), copies="2", auto_partitions=1, **CLUSTER)
+
+
 def test_a_resident_task_needs_a_slot() -> None:
     """The embedded master and a cluster have slots for it; the setting turns it off."""
     assert Config(Path("d"), cores=3).residents == 3

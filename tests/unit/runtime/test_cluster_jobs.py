@@ -13,16 +13,19 @@ import pytest
 
 from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn, RequestId
 from penstock.errors import ConfigError, OperationalError, StateUnavailable
+from penstock.files.local_root import LocalRoot
 from penstock.log.api import Entry
 from penstock.model.request import Failure
 from penstock.process.config import Config
 from penstock.runtime.spark import cluster_jobs, messages, worker_process
-from penstock.runtime.spark.cluster_jobs import ClusterJobs
+from penstock.runtime.spark.cluster_jobs import ClusterJobs, Membership
 from penstock.runtime.spark.frames import connect
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
     Hello,
     LogRange,
+    Peer,
+    Peers,
     Reside,
     RunTransactions,
     TaskCommand,
@@ -279,3 +282,35 @@ def test_a_host_with_another_version_is_refused(
 
 def _of_another_python(_: Sequence[TaskCommand]) -> list[TaskResult]:
     raise RuntimeError("[PYTHON_VERSION_MISMATCH] Python in worker has a different version")
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+A, B = [("10.0.0.1", 1)], [("10.0.0.2", 2)]
+
+
+def test_the_driver_alone_decides_which_hosts_hold_the_state(tmp_path: Path) -> None:
+    """A standby goes on with those that are noted; a host that is away for a moment stays, and one that is away for long leaves."""
+    clock, root = Clock(), LocalRoot(tmp_path)
+    driver, standby = (Membership(root, 2, clock) for _ in range(2))
+    assert driver.peers({"a": A}) == Peers(2, [Peer("a", A)]), "nothing is noted yet"
+    assert driver.wanted(["b", "a"]) == ["a", "b"]
+    driver.prepare(["a", "b"])
+    assert driver.peers({"a": A}) == Peers(2, [Peer("a", A)], ["a", "b"])
+    driver.use(["a", "b"])
+    assert driver.peers({"b": B, "a": A}) == Peers(2, [Peer("a", A), Peer("b", B)])
+    later = Membership(root, 2, clock)
+    assert later.peers({"c": A}) == Peers(2, [Peer("a", []), Peer("b", [])])
+    clock.now += 59
+    assert driver.wanted(["a"]) == ["a", "b"]
+    clock.now += 2
+    assert driver.wanted(["a"]) == ["a"]
+    standby.lead()
+    assert standby.wanted(["c"]) == ["a", "b", "c"], "it has not seen that b is away for long"

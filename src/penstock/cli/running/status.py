@@ -277,6 +277,8 @@ def _show_hosts(hosts: Sequence[HostStanding], console: "Console") -> None:
             "-" if lag is None else "now" if not lag else f"-{lag:,}"
             for lag in (host.state_lag, host.view_lag, report.log_lag)
         ]
+        if report.held:
+            lags[0] += f" ({report.held} of {report.partitions} parts)"
         free = f"{report.disk_free / (1 << 30):,.1f} GB"
         role = "driver" if host.has_lease else "standby" if "standby" in report.processes else ""
         state = " ".join(filter(None, (host.state, role)))

@@ -94,6 +94,7 @@ function factsOf(host) {
       roleOf(host) ? ["Driver", roleOf(host)] : null,
       ["Last seen", `${count(Math.round(host.age_s))} s ago`],
       ["Copy of the state", lagOf(host.state_lag, "epochs", "none yet")],
+      report.held ? ["Part of the state", `${count(report.held)} of ${count(report.partitions)} partitions`] : null,
       ["SQL view", lagOf(host.view_lag, "epochs", "does not run")],
       ["Copy of the log", lagOf(report.log_lag, "messages", "unknown")],
       ["Disk", `${bytes(report.disk_free)} of ${bytes(report.disk_bytes)} free`],

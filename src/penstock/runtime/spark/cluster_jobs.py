@@ -1,6 +1,6 @@
 """Task commands on the hosts of a Spark cluster: each goes to a resident task, on whichever host.
 
-Each host has the whole state, so any of its tasks can run any command. Small epochs stay on one host, the *home*, whose stores
+Each host has the whole state, or asks others for the rest (`holders`), so any of its tasks can run any command. Small epochs stay on one host, the *home*, whose stores
 are the newest; a large epoch uses the tasks of all hosts. If a task is lost, its command runs again in another one at once,
 which costs one retry and no start. There are no ordinary jobs: the resident tasks have all slots of the cluster.
 
@@ -13,9 +13,10 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,19 +24,34 @@ import msgspec
 import numpy as np
 from pyspark.core.context import SparkContext
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.errors import ConfigError, EpochFailed, OperationalError, StateUnavailable
+from penstock.base.cause import cause_text
+from penstock.base.ids import BEFORE_FIRST, BUCKETS, Epoch
+from penstock.engine.order import hinted_access
+from penstock.errors import (
+    ConfigError,
+    EpochFailed,
+    OperationalError,
+    PenstockError,
+    StateUnavailable,
+)
+from penstock.files.layout import PLACEMENT
 from penstock.files.roots import store_of
+from penstock.files.shared_root import SharedRoot
 from penstock.log.api import Log
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.frames import new_credentials
+from penstock.runtime.spark.holders import Hold, ask_to_hold
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import (
+    Address,
     ApplyEpoch,
     Hello,
     LogRange,
+    Peer,
+    Peers,
     Reside,
     RunMaintenance,
     RunTransactions,
@@ -50,6 +66,8 @@ from penstock.runtime.spark.reception import Reception, RemoteDoor
 from penstock.runtime.spark.resident_task import ResidentTask
 from penstock.runtime.spark.stage import Records, read_epoch
 from penstock.runtime.spark.standalone import own_address
+from penstock.state.partition_spec import bucket_owners
+from penstock.state.placement import held_by
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +87,103 @@ _LEFT_OUT_S: Final = 30.0
 """A host whose disk is full or fails is left out for this time."""
 
 _LOOK_S: Final = 0.05
+
+
+_PLACE_S: Final = 1.0
+"""The time between two looks at the hosts that hold the state."""
+
+_LEAVES_S: Final = 60.0
+"""A host without a task for so long holds no part of the state any more: others build its partitions."""
+
+
+class _Members(msgspec.Struct, frozen=True):
+    """The content of the name in the shared root that says which hosts hold parts of the state.
+
+    Attributes:
+        hosts: Their names, in order.
+    """
+
+    hosts: list[str]
+
+
+class Membership:
+    """The hosts that hold the state together, where each partition is on a few of them (`copies`).
+
+    They change in two steps, so that no row is without a holder: first those hosts build their new partitions, then all use the
+    new placement. The hosts are noted, so a driver that starts again, or elsewhere, goes on with them; else each host would build
+    other partitions while one after the other joins.
+    """
+
+    def __init__(
+        self, shared: SharedRoot, copies: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._shared = shared
+        self._copies = copies
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.hosts = self._noted()
+        self._next: list[str] = []
+        self._seen = dict.fromkeys(self.hosts, clock())
+
+    def lead(self) -> None:
+        """Read the note again: another driver may have changed it until now."""
+        with self._lock:
+            self.hosts = self._noted()
+            self._seen |= dict.fromkeys(self.hosts, self._clock())
+
+    def wanted(self, joined: Collection[str]) -> list[str]:
+        """Return the hosts that should hold the state: those with tasks, and those that have had none for a short time."""
+        with self._lock:
+            now = self._clock()
+            self._seen |= dict.fromkeys(joined, now)
+            staying = {host for host in self.hosts if now - self._seen[host] < _LEAVES_S}
+            return sorted(staying.union(joined))
+
+    def prepare(self, hosts: list[str]) -> None:
+        """Let hosts keep the partitions, too, that they will hold."""
+        with self._lock:
+            self._next = hosts
+
+    def use(self, hosts: list[str]) -> None:
+        """Let all tasks use the placement on these hosts."""
+        with self._lock:
+            self.hosts, self._next = hosts, []
+        facts = {"hosts": ", ".join(hosts), "copies": self._copies}
+        _log.info("the state is divided among hosts", extra=facts)
+        try:
+            self._shared.replace(PLACEMENT, msgspec.json.encode(_Members(hosts)))
+        except (OSError, PenstockError) as error:
+            cause = {"cause": cause_text(error)}
+            _log.warning("the hosts that hold the state cannot be noted", extra=cause)
+
+    def parts(self, hosts: list[str], partitions: int) -> dict[str, list[int]]:
+        """Return the partitions that hosts would hold."""
+        return {host: sorted(held_by(host, hosts, partitions, self._copies)) for host in hosts}
+
+    def peers(self, addresses: Mapping[str, list[Address]]) -> Peers:
+        """Return the hosts for tasks.
+
+        Args:
+            addresses: The addresses at which the hosts with tasks give rows to others.
+        """
+        with self._lock:
+            # Without a note nothing is placed yet. A standby keeps up the stores that it finds.
+            hosts = self.hosts or sorted(addresses)
+            return Peers(
+                self._copies, [Peer(host, addresses.get(host, [])) for host in hosts], self._next
+            )
+
+    def _noted(self) -> list[str]:
+        try:
+            return msgspec.json.decode(self._shared.get(PLACEMENT), type=_Members).hosts
+        except (OSError, PenstockError, msgspec.MsgspecError):
+            return []  # where rows are decides no outcome
+
+
+def _joined(commands: Sequence[ApplyEpoch]) -> ApplyEpoch:
+    """Return one command for the stores of several."""
+    whole = [part for command in commands for part in command.owned]
+    return msgspec.structs.replace(commands[0], owned=whole)
 
 
 class _Task:
@@ -129,14 +244,18 @@ class ClusterJobs(Jobs):
         self._left_out: dict[str, float] = {}  # hosts, and until when
         self._started = False
         self._applied = BEFORE_FIRST
-        credentials = new_credentials()
+        self._membership: Membership | None = None
+        if (copies := config.copies_max) is not None:
+            self._membership = Membership(DataDirectory(config.data).shared, copies)
+        self._leads = False
+        credentials = self._credentials = new_credentials()
         self._reception = Reception(
             own_address(config.master), credentials, self._take_deaths, self._greet
         )
         data = settings.data
         seat = Seat(
             self._reception.address, credentials, str(config.host_root), data, self._scratch.name,
-            config.stuck_s, store_of(config.data),
+            config.stuck_s, store_of(config.data), self._membership is not None,
         )  # fmt: skip
         self._tasks = [
             self._new_task(f"resident{number}", seat) for number in range(config.residents)
@@ -210,6 +329,13 @@ class ClusterJobs(Jobs):
         """Let the task of each slot load the application."""
         self.run([ApplyEpoch([], BEFORE_FIRST, self.partitions)] * min(workers, len(self._tasks)))
 
+    @property
+    def tasks_max(self) -> int:
+        """The most tasks of a round; hosts that hold parts of the state have many small stores."""
+        if self._membership is None:
+            return self.partitions
+        return min(self.partitions, max(1, self.joined()))
+
     def hosts(self) -> list[str]:
         """Return the names of the hosts that have a task."""
         return sorted({host for task in self._tasks if (host := task.host) is not None})
@@ -225,8 +351,68 @@ class ClusterJobs(Jobs):
     def apply(self, commands: Sequence[ApplyEpoch]) -> None:
         """Bring stores to an epoch: those of the home, and begin with those of the other hosts."""
         self._applied = commands[0].epoch
+        if self._membership is not None:
+            self._lead(self._membership)
+            if commands[
+                0
+            ].former:  # the home alone would have to build the partitions of the others
+                self._apply_everywhere(_joined(commands))
+                return
         self._begin_elsewhere(commands)
         self.run(commands)
+
+    def _lead(self, membership: Membership) -> None:
+        """Begin to decide which hosts hold the state, because this driver has the right to commit."""
+        if self._leads:
+            return
+        self._leads = True
+        membership.lead()
+        if not membership.hosts:  # the first start: no host has any rows
+            self._place(membership)
+        threading.Thread(
+            target=self._keep_placed, args=(membership,), name="penstock-placement", daemon=True
+        ).start()
+
+    def _keep_placed(self, membership: Membership) -> None:
+        while not self._stopping.wait(_PLACE_S):
+            try:
+                self._place(membership)
+            except Exception:  # noqa: BLE001 -- the former placement is as good
+                _log.exception("the state stays on the hosts where it is")
+
+    def _place(self, membership: Membership) -> None:
+        """Let hosts that have joined hold a part of the state, and take over the part of those that have left."""
+        addresses = self._addresses()
+        wanted = membership.wanted(addresses)
+        if not addresses or wanted == membership.hosts:
+            return
+        membership.prepare(wanted)
+        parts = membership.parts(wanted, self.partitions)
+        there = [host for host in wanted if host in addresses]
+        question = partial(Hold, self._applied, self.partitions)
+
+        def build(host: str) -> bool:
+            return ask_to_hold(
+                addresses[host], self._credentials, question(parts[host]), self._stopping
+            )
+
+        with ThreadPoolExecutor(len(there), "penstock-build") as threads:
+            built = list(threads.map(build, there))
+        if all(built):
+            membership.use(wanted)
+
+    def _apply_everywhere(self, command: ApplyEpoch) -> None:
+        """Bring the stores of each host to an epoch, and wait for all hosts; one that is lost is left to a later epoch."""
+        hosts = self.hosts()
+
+        def apply(host: str) -> TaskResult:
+            with self._use([host], waits=True) as task:
+                result = None if task is None else task.resident.run(command)
+                return TaskResult() if result is None else result
+
+        if hosts:
+            with ThreadPoolExecutor(len(hosts), "penstock-apply") as threads:
+                self._sound(list(threads.map(apply, hosts)))
 
     def apply_resident(self, epoch: Epoch) -> None:
         """Let one task of each host bring all stores to an epoch; do not wait for it."""
@@ -259,8 +445,7 @@ class ClusterJobs(Jobs):
             self._release(task)
 
     def _begin_elsewhere(self, commands: Sequence[ApplyEpoch]) -> None:
-        whole = [part for command in commands for part in command.owned]
-        command = msgspec.structs.replace(commands[0], owned=whole)
+        command = _joined(commands)
         for host in self.hosts():
             if host != self._home:
                 with self._use([host]) as task:
@@ -273,20 +458,42 @@ class ClusterJobs(Jobs):
             return [self._run_somewhere(commands[0], 0)]
         with ThreadPoolExecutor(len(commands), "penstock-command") as threads:
             numbers = itertools.count()
-            return list(threads.map(self._run_somewhere, commands, numbers))
+            wishes = map(self._wishes, commands)
+            return list(threads.map(self._run_somewhere, commands, numbers, wishes))
 
-    def _run_somewhere(self, command: TaskCommand, number: int) -> TaskResult:
+    def _wishes(self, command: TaskCommand) -> list[str]:
+        """Return the hosts that hold most of the rows of a command first; none if it does not matter."""
+        if (
+            self._membership is None
+            or not isinstance(command, RunTransactions)
+            or not command.positions
+            or len(command.ranges) != 1
+        ):
+            return []
+        (part,) = command.ranges
+        accesses = hinted_access(self._log.hints(part.start, part.end, part.partition))
+        own = np.isin(accesses.position, np.frombuffer(command.positions, np.uint32))
+        buckets = (accesses.entity[own] % np.uint64(BUCKETS)).astype(np.int64)
+        places = np.array(bucket_owners(command.partitions))[buckets]
+        rows = np.bincount(places, minlength=command.partitions)
+        parts = self._membership.parts(self._membership.hosts, command.partitions)
+        return sorted(parts, key=lambda host: -int(rows[parts[host]].sum()))
+
+    def _run_somewhere(
+        self, command: TaskCommand, number: int, wishes: Sequence[str] = ()
+    ) -> TaskResult:
         """Run a command in a task; in another one if that is lost meanwhile.
 
         Args:
             number: Its number among those that run at the same time; the first one runs at home.
+            wishes: The hosts that should run it, the best one first; empty if all are as good.
         """
         if isinstance(command, RunMaintenance):  # it works on the shared root, and has no slot
             return TaskResult(maintenance=run_maintenance(command.work, command.nice))
         self._epoch = max(self._epoch, getattr(command, "epoch", BEFORE_FIRST))
         attempts = _ATTEMPTS + len(self._tasks)  # a host that is cut off loses all of its tasks
         for _ in range(attempts):
-            with self._use(self._preferred(number), waits=True) as task:
+            with self._use(self._preferred(number, wishes), waits=True) as task:
                 if task is None:
                     raise OperationalError(
                         "the driver stops, and no host of the cluster has a task"
@@ -310,7 +517,7 @@ class ClusterJobs(Jobs):
         self._left_out[host] = time.monotonic() + _LEFT_OUT_S
         return any(each not in self._left_out for each in self.hosts())
 
-    def _preferred(self, number: int) -> list[str]:
+    def _preferred(self, number: int, wishes: Sequence[str] = ()) -> list[str]:
         """Return the hosts in the order in which a command should try them."""
         with (
             self._reception.changed
@@ -329,6 +536,10 @@ class ClusterJobs(Jobs):
                 return []
             others = [host for host in hosts if host != self._home]
         order = [self._home, *others]
+        if wishes:
+            return sorted(
+                order, key=lambda host: wishes.index(host) if host in wishes else len(wishes)
+            )
         turn = number % len(order)
         return order[turn:] + order[:turn]
 
@@ -388,7 +599,21 @@ class ClusterJobs(Jobs):
         deaths = {}
         if self._have_died and (epoch := getattr(command, "epoch", None)) is not None:
             deaths = deaths_of(self._scratch, epoch)
-        return messages.encode(TaskMessage(self._settings, command, deaths))
+        return messages.encode(TaskMessage(self._settings, command, deaths, self._peers()))
+
+    def _peers(self) -> Peers | None:
+        """Return the hosts that hold the state together; None if each has all of it."""
+        if self._membership is None:
+            return None
+        return self._membership.peers(self._addresses())
+
+    def _addresses(self) -> dict[str, list[Address]]:
+        """Return where the hosts with tasks give rows to others."""
+        addresses: dict[str, list[Address]] = {}
+        for task in self._tasks:
+            if (host := task.host) and (hello := task.door.hello) and hello.port:
+                addresses.setdefault(host, []).append((task.door.peer, hello.port))
+        return addresses
 
     def _take_deaths(self, deaths: dict[str, str]) -> None:
         add_deaths(self._scratch, deaths, self._epoch)

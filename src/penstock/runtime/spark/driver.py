@@ -401,7 +401,7 @@ class EpochDriver:
         clock = Stopwatch(self._idle_since)
         count = request_count(ranges)
         assert count > 0, "an epoch has requests"
-        plan = self._parallelism.plan(count, 1 if failure else self._jobs.partitions)
+        plan = self._parallelism.plan(count, 1 if failure else self._jobs.tasks_max)
         run = planned(self._log, ranges, plan.tasks, self._first_rounds)
         clock.lap("read")
         self._stores.wait()

@@ -83,6 +83,11 @@ class Jobs:
     def _message(self, command: TaskCommand) -> bytes:
         return messages.encode(TaskMessage(self._settings, command))
 
+    @property
+    def tasks_max(self) -> int:
+        """The most tasks of a round: one for each store."""
+        return self.partitions
+
     def joined(self) -> int | None:
         """Return the number of tasks that the hosts have now; None on one host, whose number does not change."""
         return None

@@ -190,6 +190,7 @@ class Seat(msgspec.Struct, frozen=True, array_like=True):
         driver_data: The root of the driver's host, below which the driver has unpacked the code.
         run: The name of the run.
         stuck_s: As the setting.
+        answers: Whether the host gives rows to others (`holders`).
     """
 
     address: tuple[str, int]
@@ -199,6 +200,7 @@ class Seat(msgspec.Struct, frozen=True, array_like=True):
     run: str
     stuck_s: float
     store: str = ""
+    answers: bool = False
 
 
 class Reside(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -224,6 +226,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
         pid: The process that runs commands.
         start: Its start, which tells it from a later process with the same id.
         deaths: Notes of workers that have died on this host during this run, and whose death nobody has told.
+        port: The port at which the host gives rows to others; 0 if it does not (`holders`).
     """
 
     job: str
@@ -233,6 +236,36 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     pid: int
     start: str
     deaths: dict[str, str] = {}
+    port: int = 0
+
+
+Address = tuple[str, int]
+"""An address, and a port."""
+
+
+class Peer(msgspec.Struct, frozen=True, array_like=True):
+    """A host that holds a part of the state.
+
+    Attributes:
+        host: Its name, as in `Hello`.
+        addresses: The addresses at which it gives rows to others; empty while it has no task.
+    """
+
+    host: str
+    addresses: list[Address]
+
+
+class Peers(msgspec.Struct, frozen=True, array_like=True):
+    """The hosts that hold the state together.
+
+    Attributes:
+        copies: The number of hosts of each partition.
+        next: The names of those that will hold it when they have built their partitions; empty if nothing changes.
+    """
+
+    copies: int
+    hosts: list[Peer]
+    next: list[str] = []
 
 
 WorkerCommand = (
@@ -362,11 +395,13 @@ class TaskMessage(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         settings: Encoded `WorkerSettings`, which a worker decodes only when they change.
         deaths: The notes of deaths that the driver has of this epoch, by file, for a task on another host.
+        peers: The hosts that hold the state together; None if each has all of it.
     """
 
     settings: bytes
     command: TaskCommand
     deaths: dict[str, str] = {}
+    peers: Peers | None = None
 
 
 def first_not_run(results: Sequence[TaskResult]) -> int | None:

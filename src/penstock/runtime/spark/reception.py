@@ -170,6 +170,7 @@ class RemoteDoor:
 
     Attributes:
         hello: The greeting of the newest task; None before the first.
+        peer: The address of its host.
     """
 
     def __init__(self, name: str, seat: Seat, taken_s: float = TAKEN_S) -> None:
@@ -177,6 +178,7 @@ class RemoteDoor:
         self.name = name
         self.taken_s = taken_s
         self.hello: Hello | None = None
+        self.peer = ""
         self._seat = seat
         self._lock = threading.Lock()
         self._number: int | None = None
@@ -206,7 +208,7 @@ class RemoteDoor:
                 return False
             if self._arrived is not None:
                 self._arrived.close()
-            self._arrived, self.hello = frames, hello
+            self._arrived, self.hello, self.peer = frames, hello, frames.peer
         return True
 
     def arrived(self) -> Frames | None:

@@ -7,7 +7,7 @@ and a store knows its epoch. Files have names that no other attempt uses, and on
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
+from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.deployment.code_in_force import is_unpacked, unpacked_here
 from penstock.deployment.loading import lines_of, load, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.calls import CallSampler, Member, Sample, Site, members_of
 from penstock.engine.execute import Outcome
+from penstock.engine.forecast import Forecast
 from penstock.engine.mentions import MentionCollector
 from penstock.engine.streams.cascade import PublishedAtom, cascade_of
 from penstock.engine.streams.cascade_runner import SHARE_S, CascadeTime
@@ -38,7 +39,7 @@ from penstock.engine.streams.published_rows import first_pieces
 from penstock.engine.task import Task
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.files.durable import storage
-from penstock.files.layout import STATE
+from penstock.files.layout import HELD_STATE, STATE
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.shapes import Shapes
@@ -49,9 +50,11 @@ from penstock.model.versions.waiting_types import waiting_types
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard, TamperedWith
+from penstock.process.presence import host_id
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_columns import atoms_of
+from penstock.runtime.spark.holders import FarRows
 from penstock.runtime.spark.importing import import_rows
 from penstock.runtime.spark.large_atoms import run_share, use_shares
 from penstock.runtime.spark.messages import (
@@ -60,6 +63,7 @@ from penstock.runtime.spark.messages import (
     ImportRows,
     LoadCode,
     LogRange,
+    Peers,
     RunMaintenance,
     RunShare,
     RunSteps,
@@ -138,11 +142,13 @@ class Place(NamedTuple):
         root: The root of the host.
         notes: The directory for notes.
         driver: The root of the driver's host, below which the driver has unpacked code; None on that host.
+        credentials: Those of the run, where the host holds a part of the state (`holders`); else empty.
     """
 
     root: Path
     notes: Path
     driver: Path | None = None
+    credentials: bytes = b""
 
     def spec_of(self, spec: str, data: Path) -> str:
         """Return the name of an application whose code is unpacked on this host.
@@ -356,7 +362,13 @@ class Worker:
         self._codes = WorkerCodes(directory, settings.code, place)
         # The log is a file of the driver's host. On another host the records come with the commands.
         self._log = directory.open_log(settings) if place.driver is None else None
-        self._stores = directory.open_stores(self._code.journal, folder=place.root)
+        self._far: FarRows | None = None
+        if place.credentials:
+            self._far = FarRows(place.credentials, host_id(place.root), self._references)
+        self._stores = directory.open_stores(
+            self._code.journal, folder=place.root, elsewhere=self._far
+        )
+        self._forecast = Forecast(self._code.app)
         self._notes, self._place = place.notes, place
         self._files = RoundFiles(scratch, None if place.driver is None else far_files(data))
         self._fault = Fault(settings.fault)
@@ -399,7 +411,8 @@ class Worker:
         """Use another number of stores; maintenance removes those of former numbers on the driver's host only."""
         self._stores.use(partitions)
         if self._place.driver is not None:
-            remove_former_stores(self._place.root / STATE, partitions)
+            folder = STATE if self._far is None else HELD_STATE
+            remove_former_stores(self._place.root / folder, partitions)
 
     @property
     def _code(self) -> WorkerCode:
@@ -411,6 +424,21 @@ class Worker:
         self._codes.use(settings.code)
         self._settings = settings
         self._heavy = set()
+        self._forecast = Forecast(self._code.app)
+
+    def use_peers(self, peers: Peers) -> None:
+        """Hold the part of the state that falls to this host among others."""
+        if self._far is not None and self._far.use(peers) and (left := self._stores.leave_others()):
+            _log.info("stores are deleted that other hosts hold", extra={"stores": len(left)})
+
+    def _references(self, key: EntityKey, row: bytes) -> list[EntityKey]:
+        return self._forecast.of_row(key, row)
+
+    def _prefetch(self, stores: PartitionedReader, bodies: Iterable[bytes]) -> None:
+        """Ask other hosts for the rows that some requests name."""
+        if self._far is not None:
+            named = (key for body in bodies for key in self._forecast.of_request(body))
+            self._far.prefetch(named, stores.get)
 
     def _load_code(self, command: LoadCode) -> TaskResult:
         """Load the code of a deployment, and compare its classes with the stored ones."""
@@ -468,6 +496,7 @@ class Worker:
         collector = MentionCollector()
         if positions:
             with self._stores.at(Epoch(command.epoch - 1)) as stores:
+                self._prefetch(stores, (records[position][1].body for position in positions))
                 clock.append(time.perf_counter())
                 task = self._task(stores, tracked=command.tracked)
                 task.executor.sampler = sampler

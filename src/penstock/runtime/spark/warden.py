@@ -7,7 +7,8 @@ host:
 2. It passes commands to the worker and results to the driver. The worker answers as a resident task does everywhere.
 3. It reads the notes of the worker, as the driver's watchdog does, and ends a worker whose handler cannot be interrupted.
 4. If the worker dies, its notes say during which transaction. The warden tells the driver, and ends.
-5. If the connection ends, because the driver does, the host is cut off, or a worker took no command, it ends the worker.
+5. Where each host holds a part of the state, another process that it has forked gives rows to the others (`holders`).
+6. If the connection ends, because the driver does, the host is cut off, or a worker took no command, it ends the worker.
 
 A warden that dies leaves its notes on the host. The next one of the run takes them to the driver.
 """
@@ -36,6 +37,7 @@ from penstock.process.presence import host_id, start_of
 from penstock.process.process_limits import end_with_parent
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.frames import TlsFrames, connect
+from penstock.runtime.spark.holders import start_answering, stop_answering
 from penstock.runtime.spark.messages import Hello, Seat, TaskResult
 from penstock.runtime.spark.quarantine import left_deaths, put_deaths
 from penstock.runtime.spark.reception import own_penstock, own_python
@@ -81,6 +83,7 @@ def attend(job: str, seat: Seat, work: Callable[[Connection, Path], object]) -> 
         use_store(root, seat.store)
     with (
         _folder_of_notes(root, seat.run) as notes,
+        _answering(seat, root) as port,
         closing(connect(seat.address, seat.credentials, _CONNECT_S)) as driver,
     ):
         ours, theirs = Pipe()
@@ -90,7 +93,7 @@ def attend(job: str, seat: Seat, work: Callable[[Connection, Path], object]) -> 
         try:
             deaths = _deaths_of_others(root, notes, seat.run)
             python, penstock, host = own_python(), own_penstock(), host_id(root)
-            hello = Hello(job, python, penstock, host, pid, start_of(pid), deaths)
+            hello = Hello(job, python, penstock, host, pid, start_of(pid), deaths, port)
             driver.send_bytes(messages.encode(hello))
             warden.watch()
         finally:
@@ -106,6 +109,19 @@ def _folder_of_notes(root: Path, run: str) -> Iterator[Path]:
         yield notes
     finally:
         shutil.rmtree(notes, ignore_errors=True)
+
+
+@contextmanager
+def _answering(seat: Seat, root: Path) -> Iterator[int]:
+    """Let a process of this host give its rows to others, if it holds a part of the state; yield its port, or 0."""
+    if not seat.answers:
+        yield 0
+        return
+    pid, port = start_answering(seat.credentials, Path(seat.driver_data), root, _leave_sockets)
+    try:
+        yield port
+    finally:
+        stop_answering(pid)
 
 
 def _forked(

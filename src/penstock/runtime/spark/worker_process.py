@@ -72,7 +72,9 @@ def _perform(payload: bytes) -> TaskResult:
 
                 def work(warden: Connection, notes: Path) -> None:
                     root, driver = Path(seat.host_data), Path(seat.driver_data)
-                    _PLACES.append(Place(root, notes, driver))
+                    _PLACES.append(
+                        Place(root, notes, driver, seat.credentials if seat.answers else b"")
+                    )
                     answer(warden, _perform, _tidy_up)
 
                 loaded = True  # this process loads no user code, so an error says what is wrong with the host
@@ -84,6 +86,8 @@ def _perform(payload: bytes) -> TaskResult:
             case command:
                 worker = _worker(message.settings)
                 loaded = True
+                if message.peers is not None:
+                    worker.use_peers(message.peers)
                 return worker.perform(command)
     except BaseException as error:  # noqa: BLE001 -- the driver finds the request that causes it
         error_type, text = _described(error, loaded=loaded)
