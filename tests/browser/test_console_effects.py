@@ -68,6 +68,7 @@ def test_operator_sees_what_waits_and_gives_orders(page: Page, tmp_path: Path) -
     data = tmp_path / "data"
     page.open("/effects")
     page.until("#page-effects", "1,234")
+    page.until("#all", "All effects as SQL")
     page.until("#effects", "RemoteDisconnected: <b>cut</b>")
     page.until("#effects", f"charge {REQUEST}")
     page.browser.execute_script(ENGINE)

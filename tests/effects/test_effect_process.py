@@ -4,8 +4,10 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,8 +15,12 @@ import pytest
 from penstock.cli.main import execute
 from penstock.history.restore import fork
 from penstock.log.clock import wall_clock_us
+from penstock.process.config import ViewConfig
+from penstock.process.data_directory import DataDirectory
 from penstock.process.effect_files import lineage_of, read_effects_report
 from penstock.process.view_files import Held, end_hold, hold
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.effects.provider import Provider, provided
 from tests.effects.till import SPEC, Till, calling, running, wait_until
 
@@ -55,6 +61,36 @@ def test_each_outcome_is_told_once(till: Till, provider: Provider) -> None:
     ids = [provider.ids[f"charge/{order}"] for order in orders]
     assert [len(each) for each in ids] == [1] * len(orders), "the tries of an effect have one id"
     assert len(set.union(*ids)) == len(orders), "and no other effect has it"
+
+
+def test_sql_shows_effects_at_each_epoch(till: Till, tmp_path: Path) -> None:
+    """Those that wait, dead letters, and those that are done, as the followed tables and as a past epoch have them."""
+    created(till, "sql-1", "declined-2")
+    for order in ("sql-1", "declined-2"):
+        till.send("check_out", order)
+    till.await_outcomes(1, "sql-1", "declined-2")
+    with (
+        closing(DataDirectory(till.data).open_journal(till.app)) as journal,
+        closing(View(tmp_path, till.app, journal, ViewConfig(time_ms=60_000))) as view,
+    ):
+        view.start()
+
+        def rows(query: str) -> list[tuple[Any, ...]]:
+            return [tuple(row.values()) for row in view.ask(Query(query)).table.to_pylist()]
+
+        chosen = "SELECT * FROM effects {} WHERE arguments IN ({}) ORDER BY arguments, state"
+        texts = """'["sql-1",500]', '["declined-2",500]'"""
+        now = rows(chosen.format("", texts))
+        known = [(function, state, tries, error) for _, function, _, state, tries, error, *_ in now]
+        assert known == [("charge", "dead", 1, "Final: declined"), ("charge", "done", 1, "")]
+        assert now[1][2] == now[1][0].partition("~~")[0]
+        assert now[1][7] < now[1][8]
+        epoch = view.ask(Query("SELECT 1")).epoch
+        assert rows(chosen.format(f"AS OF EPOCH {epoch}", texts)) == now
+        [(sent,)] = rows("SELECT epoch FROM requests WHERE arguments = '[\"sql-1\",500]'")
+        past = rows(chosen.format(f"AS OF EPOCH {sent}", """'["sql-1",500]'"""))
+        assert [row[3] for row in past] == ["waiting"]
+        assert rows(chosen.format(f"AS OF EPOCH {sent - 1}", """'["sql-1",500]'""")) == []
 
 
 def test_misdeeds_cost_their_own_effect_alone(till: Till) -> None:

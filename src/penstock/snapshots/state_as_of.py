@@ -97,6 +97,28 @@ def all_states_as_of(
     return _from_bases(replay_bases(journal, snapshots, epoch), states_from)
 
 
+def system_rows_as_of(
+    journal: Journal, name: str, epoch: Epoch, snapshots: Snapshots | None = None
+) -> pa.Table:
+    """Return the system rows of a kind after an epoch, as `CLASS_STATES` without order; raises as `all_states_as_of`."""
+
+    def rows_from(base: ReplayBase) -> pa.Table:
+        changes = class_states(journal, name, base.epoch, epoch)
+        present = changes.filter(pc.is_valid(changes["state"]))
+        class_files = None if base.manifest is None else base.manifest.classes.get(name)
+        if class_files is None or snapshots is None:
+            return present
+        states = [snapshots.states(class_files, file) for file in class_files.files]
+        changed = changes["key"].combine_chunks()
+        former = [
+            _without(rows, "key", changed).select(CLASS_STATES.names).cast(CLASS_STATES)
+            for rows in states
+        ]
+        return pa.concat_tables([*former, present])
+
+    return _from_bases(replay_bases(journal, snapshots, epoch), rows_from)
+
+
 def oldest_state(journal: Journal, snapshots: Snapshots | None = None) -> Epoch | None:
     """Return the oldest epoch whose state can be built; -1 is the empty state before all epochs.
 

@@ -30,10 +30,17 @@ from penstock.journal.api import EVENTS, Journal, PartKind
 from penstock.journal.as_of import epoch_as_of, held_epochs
 from penstock.model.application import App
 from penstock.model.versions.former_class import type_at
+from penstock.model.waiting_effect import EFFECT
 from penstock.process.config import ViewConfig
 from penstock.snapshots.column import TooNarrow, quoted
 from penstock.snapshots.snapshot import Snapshots
-from penstock.snapshots.state_as_of import TypedStates, oldest_state, state_as_of, typed_states
+from penstock.snapshots.state_as_of import (
+    TypedStates,
+    oldest_state,
+    state_as_of,
+    system_rows_as_of,
+    typed_states,
+)
 from penstock.snapshots.table import MAIN, TASKS, EntityTable, tables_of
 from penstock.sql_view import query_guard
 from penstock.sql_view.as_of_clause import FEED, AsOfStatement, ChangesCall, TableAsOf
@@ -60,6 +67,8 @@ from penstock.sql_view.system_tables import (
     STREAMS,
     SYSTEM,
     SYSTEM_TABLES,
+    create_system_table,
+    effect_rows,
     epoch_rows,
     names_of,
     reply_rows,
@@ -283,6 +292,12 @@ class AsOfCache:
         limits.check()
         return states
 
+    def system_states(self, name: str, epoch: Epoch) -> dict[str, bytes]:
+        """Return the system rows of a kind after an epoch, by their keys; raises as `at`. They are not kept."""
+        self._check_held(epoch)
+        rows = system_rows_as_of(self._journal, name, epoch, self._snapshots)
+        return dict(zip(rows["key"].to_pylist(), rows["state"].to_pylist(), strict=True))
+
     def forget(self) -> None:
         """Drop all classes."""
         self._kept.clear()
@@ -319,12 +334,15 @@ class AsOfCache:
         is_same = type_at(declared, seen_at) is type_at(declared, epoch)
         return _CacheKey(entity, epoch, epoch if is_same else seen_at)
 
-    def _compute(self, key: _CacheKey) -> TypedStates:
-        entity, epoch, seen_at = key
+    def _check_held(self, epoch: Epoch) -> None:
         oldest = oldest_state(self._journal, self._snapshots)
         if oldest is None or epoch < oldest:
             held = "no state is held" if oldest is None else f"the oldest is after epoch {oldest}"
             raise QueryError(f"the state after epoch {epoch} is not held any more; {held}")
+
+    def _compute(self, key: _CacheKey) -> TypedStates:
+        entity, epoch, seen_at = key
+        self._check_held(epoch)
         table, rows = state_as_of(self._app, self._journal, entity, epoch, self._snapshots, seen_at)
         return TypedStates(table, rows.combine_chunks())
 
@@ -366,6 +384,7 @@ class TableLoader:
         self._cache = cache
         self._connection = connection
         self._limits = limits
+        self._filled: set[tuple[str, str]] = set()  # schemas and names of system tables
 
     def schema(self, name: str) -> None:
         """Create a schema."""
@@ -401,12 +420,22 @@ class TableLoader:
 
     def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
         """Create a system table as of an epoch; None leaves it empty."""
-        target = f"{quoted(schema)}.{name}"
-        self._connection.execute(f"CREATE TABLE {target}({SYSTEM_TABLES[name]})")
+        tables = create_system_table(self._connection, schema, name)
         if epoch is None:
             return
+        for table in tables:
+            if (schema, table) not in self._filled:
+                self._filled.add((schema, table))
+                self._fill(f"{quoted(schema)}.{table}", table, epoch)
+
+    def _fill(self, target: str, name: str, epoch: Epoch) -> None:
+        """Put the rows of a system table into it."""
         if name == "epochs":
             self._insert(target, "*", epoch_rows(self._epochs(epoch)))
+            return
+        if name == "effect_rows":
+            states = self._cache.system_states(EFFECT, epoch)
+            self._insert(target, "*", effect_rows(states))
             return
         rows_of = request_rows if name == "requests" else reply_rows
         transactions = self._recent_requests(epoch)

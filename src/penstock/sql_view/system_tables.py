@@ -1,4 +1,4 @@
-"""The system tables of a view: requests, replies, epochs.
+"""The system tables of a view: requests, replies, epochs, effects.
 
 This module computes their rows from the journal's rows. `snapshots.table` describes the tables of
 entities, and `view_store` writes rows into tables.
@@ -11,11 +11,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import fingerprint_of
+from penstock.base.ids import DERIVED_MARK, fingerprint_of
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.model.request import NAMES
+from penstock.model.request import NAMES, THEN, encode_request
 from penstock.model.sealed_value import PERSONAL
+from penstock.model.waiting_effect import SETTLE, decode_waiting_effect
 from penstock.snapshots.column import Column, quoted, unambiguous
 from penstock.snapshots.event_table import EventTable
 from penstock.snapshots.table import UNSHOWN, EntityTable, array_header, tables_of, written_name
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 SYSTEM: Final = "penstock"
 """The schema of the system tables."""
 
-_VERSION: Final = 6
+_VERSION: Final = 7
 """The version of all tables; a view of another version is rebuilt."""
 
 _INSTANT: Final = "TIMESTAMP WITH TIME ZONE"
@@ -38,8 +39,22 @@ SYSTEM_TABLES: Final[Mapping[str, str]] = {
     "replies": "epoch BIGINT, lsn BIGINT, request_id VARCHAR, error VARCHAR, kind VARCHAR, "
     "message VARCHAR, value VARCHAR",
     "epochs": f"epoch BIGINT, time {_INSTANT}, records BIGINT",
+    "effects": f"id VARCHAR, function VARCHAR, request VARCHAR, state VARCHAR, tries BIGINT, error VARCHAR, "
+    f"arguments VARCHAR, sent {_INSTANT}, ended {_INSTANT}",
 }
-"""By table name, the column definitions."""
+"""By table name, the column definitions. `effects` is computed from the rows of effects, requests and replies."""
+
+_EFFECT_ROWS: Final = (
+    "row VARCHAR, id VARCHAR, function VARCHAR, state VARCHAR, tries BIGINT, error VARCHAR, "
+    f"arguments VARCHAR, sent {_INSTANT}"
+)
+"""The columns of the effects that wait or are dead letters; `row` is the key of the row."""
+
+_EFFECTS_FROM: Final = ("effect_rows", "requests", "replies")
+"""The tables that `effects` needs in its schema."""
+
+_HIDDEN: Final = (NAMES, THEN)
+"""Names of arguments that Penstock itself gives."""
 
 _TOO_DEEP: Final = "it is nested too deeply"
 _INSTANTS: Final = pa.timestamp("us", "UTC")
@@ -73,10 +88,75 @@ def create_system_tables(
 ) -> None:
     """Create the system tables; a query may omit their schema, unless a class has the name."""
     taken = {table.written.casefold() for table in tables}
-    for name, columns in SYSTEM_TABLES.items():
-        connection.execute(f"CREATE TABLE {SYSTEM}.{name}({columns})")
+    for name in SYSTEM_TABLES:
+        create_system_table(connection, SYSTEM, name)
         if quoted(name) not in taken:
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {SYSTEM}.{name}")
+
+
+def create_system_table(
+    connection: "duckdb.DuckDBPyConnection", schema: str, name: str
+) -> tuple[str, ...]:
+    """Create a system table without rows, and return the names of the tables of the schema that its rows are from.
+
+    Args:
+        schema: The schema; if `effects` is created, `requests` and `replies` must be there, or are created, too.
+    """
+    if name != "effects":
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {quoted(schema)}.{name}({SYSTEM_TABLES[name]})"
+        )
+        return (name,)
+    create_system_table(connection, schema, "requests")
+    create_system_table(connection, schema, "replies")
+    own = quoted(schema)
+    connection.execute(f"CREATE TABLE {own}.effect_rows({_EFFECT_ROWS})")
+    # Of an effect that has ended, its record has the outcome, and the request that has sent it has function and arguments.
+    connection.execute(f"""
+        CREATE VIEW {own}.effects AS
+        SELECT id, function, split_part(id, '{DERIVED_MARK}', 1) AS request, state, tries, error, arguments, sent,
+            CAST(NULL AS {_INSTANT}) AS ended
+        FROM {own}.effect_rows
+        UNION ALL
+        SELECT ended.id, sending.method, split_part(ended.id, '{DERIVED_MARK}', 1), ended.state, ended.tries, '',
+            sending.arguments, sending.time, ended.time
+        FROM (
+            SELECT regexp_replace(request_id, '{DERIVED_MARK}[od][0-9]+$', '') AS id, record.time,
+                CASE reply.value ->> 0 WHEN 'discard' THEN 'discarded' ELSE 'done' END AS state,
+                TRY_CAST(record.arguments ->> 5 AS BIGINT) AS tries
+            FROM {own}.requests AS record JOIN {own}.replies AS reply USING (epoch, lsn, request_id)
+            WHERE record.method = '{SETTLE}' AND record.entity IS NULL
+                AND coalesce(reply.value ->> 0, 'done') IN ('done', 'discard')
+        ) AS ended LEFT JOIN {own}.requests AS sending ON sending.request_id = ended.id""")
+    return _EFFECTS_FROM
+
+
+def effect_rows(states: Mapping[str, bytes]) -> pa.Table:
+    """Return the rows of effects that wait or are dead letters, by the keys of their rows."""
+    rows = []
+    for key, state in states.items():
+        effect = decode_waiting_effect(state)
+        call = recorded_call(encode_request(effect.request))
+        error = effect.error if effect.state == "dead" else ""
+        text = arguments_text(call)
+        rows.append(
+            (
+                key,
+                effect.id,
+                effect.function,
+                effect.state,
+                effect.tries,
+                error,
+                text,
+                effect.time_us,
+            )
+        )
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(8)]
+    types = [pa.string()] * 4 + [pa.int64()] + [pa.string()] * 2 + [pa.int64()]
+    arrays = [pa.array(values, each) for values, each in zip(columns, types, strict=True)]
+    arrays[-1] = arrays[-1].cast(_INSTANTS)
+    names = [definition.split()[0] for definition in _EFFECT_ROWS.split(", ")]
+    return pa.Table.from_arrays(arrays, names=names)
 
 
 class TypedTable(Protocol):
@@ -230,7 +310,7 @@ def arguments_text(call: RecordedCall) -> str:
     """Return the JSON of the arguments, as in an HTTP body: an array, or an object if all have names."""
     if isinstance(call.positional, msgspec.msgpack.Ext):
         return _text([PERSONAL])
-    named = {name: value for name, value in call.named.items() if name != NAMES}
+    named = {name: value for name, value in call.named.items() if name not in _HIDDEN}
     if call.positional and named:
         return _text({"positional": call.positional, "named": named})
     return _text(named or call.positional)

@@ -14,9 +14,11 @@ from penstock.sql_view.system_tables import (
     SYSTEM,
     SYSTEM_TABLES,
     TypedTable,
+    effect_rows,
     select_list,
     versions_text,
     widening_select_list,
+    without_large,
 )
 
 
@@ -143,3 +145,19 @@ def _filled(connection: duckdb.DuckDBPyConnection, states: TypedStates) -> Entit
     with registered(connection, states.rows) as source:
         connection.execute(f"INSERT INTO {table.written} SELECT {select_list(table)} FROM {source}")
     return table
+
+
+def change_effect_rows(
+    connection: "duckdb.DuckDBPyConnection", changes: Mapping[str, bytes | None], most: int | None
+) -> None:
+    """Take changes of the rows of effects; None for one that has ended.
+
+    Args:
+        most: The most bytes of one value; None for no limit.
+    """
+    table = f"{SYSTEM}.effect_rows"
+    with registered(connection, pa.table({"row": pa.array(changes, pa.string())})) as gone:
+        connection.execute(f"DELETE FROM {table} WHERE row IN (SELECT row FROM {gone})")
+    kept = {key: state for key, state in changes.items() if state is not None}
+    with registered(connection, without_large(effect_rows(kept), most)) as source:
+        connection.execute(f"INSERT INTO {table} SELECT * FROM {source}")

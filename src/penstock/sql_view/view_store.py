@@ -27,6 +27,7 @@ import pyarrow as pa
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import PenstockError
 from penstock.model.application import App
+from penstock.model.waiting_effect import EFFECT
 from penstock.process.config import ViewConfig
 from penstock.retention.retention import VIEW, VIEW_EPOCH
 from penstock.snapshots.column import TooNarrow
@@ -53,6 +54,7 @@ from penstock.sql_view.system_tables import (
     without_large,
 )
 from penstock.sql_view.table_change import (
+    change_effect_rows,
     exchange_tables,
     fits_narrow,
     forget_oldest,
@@ -252,6 +254,8 @@ class ViewStore:
             for name, changes in batch.changes.items():
                 if name in self.tables:
                     self._merge(name, changes)
+                elif name == EFFECT:
+                    change_effect_rows(self._connection, changes, self._cells.bytes_max)
             if batch.epochs:
                 self._insert(f"{SYSTEM}.epochs", epoch_rows(batch.epochs))
             if requests.num_rows:

@@ -168,7 +168,7 @@ def test_tables_may_be_of_several_epochs(history: AsOfQueries) -> None:
 
 def test_question_may_begin_with_anything_that_reads(history: AsOfQueries) -> None:
     """SHOW, DESCRIBE, SUMMARIZE, EXPLAIN, PIVOT and WITH work in the past as in the present."""
-    tables = ["Painter", "Painting", "epochs", "replies", "requests"]
+    tables = ["Painter", "Painting", "effects", "epochs", "replies", "requests"]
     assert [name for (name,) in rows(history, "SHOW TABLES AS OF EPOCH 0")] == tables
     assert rows(history, "DESCRIBE Painter AS OF EPOCH 0")[0][:2] == ("number", "BIGINT")
     assert rows(history, "SUMMARIZE Painter AS OF EPOCH 0")[0][:4] == ("number", "BIGINT", "1", "2")

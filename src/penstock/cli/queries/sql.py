@@ -13,7 +13,7 @@ from penstock.errors import ConfigError
 
 HELP: Final = """Run a SQL query over all entities at one epoch: DuckDB's SQL, read-only.
 
-Each entity class is a table; requests, replies and epochs are tables, too. A class whose name is a word
+Each entity class is a table; requests, replies, epochs and effects are tables, too. A class whose name is a word
 of SQL, such as Order, is written "Order". The result is of the newest epoch.
 
 With --as-of, or with AS OF at the end of the query, the result is of an earlier epoch, or of the newest

@@ -8,6 +8,7 @@ import { textNode } from "./text.js";
 import { button, panel, row } from "./widgets.js";
 
 const PATH = "/effects";
+const QUERY = "SELECT * FROM penstock.effects ORDER BY sent DESC LIMIT 200";
 const LOOK_MS = 1_000;
 const STATE_CLASS = { dead: "absent", lost: "absent", running: "processing" };
 
@@ -55,7 +56,8 @@ export async function open(body) {
   }
 
   update((await ask(PATH)).value);
-  show(body, said, hold, functions, list);
+  const query = `#/sql?${new URLSearchParams({ q: QUERY })}`;
+  show(body, said, hold, functions, list, el("p", {}, el("a", { href: query, id: "all" }, "All effects as SQL")));
   const timer = setInterval(look, LOOK_MS);
   return { close: () => clearInterval(timer) };
 }
