@@ -15,10 +15,12 @@ import msgspec
 import pytest
 
 from penstock import DefinitionError, http, mail, webhook
-from penstock.base.ids import RequestId
+from penstock.base.ids import Epoch, RequestId
 from penstock.base.webhook_signature import check_signature
 from penstock.effects.callers import Call, CallEnd, Caller, CallerCode, start_caller
 from penstock.effects.secrets import Secrets
+from penstock.journal.deployments import Deployments
+from penstock.model.control import DeployedCode
 from penstock.model.request import Request
 from penstock.model.waiting_effect import waiting_row
 from tests.effects.hook_app import app
@@ -140,6 +142,18 @@ def test_the_status_decides_whether_a_call_is_tried_again(
     assert "sk_live" not in end.error
     assert "ann@" not in end.error
     assert "/v1/" in end.error
+
+
+def test_an_effect_that_the_code_lacks_fails_for_good(outside: Outside, tmp_path: Path) -> None:
+    """Its process goes on as long as a deployment ever had effects, and says what to do."""
+    end = outside.call("gone", "o1")
+    assert end.is_final
+    assert "has no effect gone any more; deploy it again, and then retry" in end.error
+    deployments = Deployments(tmp_path)
+    for number, effects in enumerate((["charge", "mail"], ["charge"], [])):
+        code = DeployedCode(str(number), "m", "app", "3.11", {})
+        deployments.record(Epoch(number), 0, code, {}, effects=effects)
+    assert deployments.effects() == ("charge", "mail")
 
 
 def test_a_declared_status_is_a_result(outside: Outside) -> None:

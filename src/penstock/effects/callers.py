@@ -24,7 +24,12 @@ from typing import Final as Fixed
 import msgspec
 
 from penstock.effects.secrets import Secrets
-from penstock.engine.effect_call import arguments_of, encoded_result, protected_value
+from penstock.engine.effect_call import (
+    arguments_of,
+    encoded_result,
+    hidden_error,
+    protected_value,
+)
 from penstock.engine.failure import failure_of
 from penstock.errors import Erased, LimitExceeded, PenstockError, RequestError, Unencodable
 from penstock.model.application import App
@@ -74,6 +79,7 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True):
         blocks: Whether it has kept the event loop.
         leaves: Whether the caller ends then, so that it gets no other call.
         has_ended: Whether the function has ended; not if its time is over, or if it keeps the loop.
+        hidden: The whole text of the failure, encrypted, if the arguments concern a person; then `error` has its kind alone.
     """
 
     number: int
@@ -84,6 +90,7 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True):
     blocks: bool = False
     leaves: bool = False
     has_ended: bool = True
+    hidden: bytes | None = None
 
 
 _encode: Fixed = msgspec.msgpack.Encoder().encode
@@ -278,7 +285,7 @@ def _made(code: CallerCode, call: Call) -> CallEnd:
             result = asyncio.run(result)
         return CallEnd(call.number, _value(code, effect, result))
     except BaseException as raised:  # noqa: BLE001 -- user code may raise any exception
-        return _failure(code, call.number, raised)
+        return _failure(code, call.number, effect, raised)
     finally:
         RUNNING.reset(token)
 
@@ -300,7 +307,9 @@ _FINAL: Fixed = (Final, Unencodable, LimitExceeded, Erased, RequestError)
 """Errors after which no further try helps: the function says so, or its arguments or its result do not fit."""
 
 
-def _failure(code: CallerCode, number: int, raised: BaseException) -> CallEnd:
+def _failure(
+    code: CallerCode, number: int, effect: WaitingEffect, raised: BaseException
+) -> CallEnd:
     cls = type(raised)  # not `isinstance`, which asks the object for its class
     failure = failure_of(raised, code.memory_bytes, 0)
     text = f"{failure.kind}: {failure.message}" if failure.message else failure.kind
@@ -313,7 +322,11 @@ def _failure(code: CallerCode, number: int, raised: BaseException) -> CallEnd:
     is_final = issubclass(cls, _FINAL)
     # The memory of a function may stay allocated, and the next function would fail for it.
     leaves = issubclass(cls, MemoryError)
-    return CallEnd(number, None, code.secrets.without(text), is_final, after_s, leaves=leaves)
+    text = code.secrets.without(text)
+    hidden = None
+    if not issubclass(cls, Erased):
+        text, hidden = hidden_error(code.app, effect, failure.kind, text)
+    return CallEnd(number, None, text, is_final, after_s, leaves=leaves, hidden=hidden)
 
 
 class _Loop:
@@ -371,9 +384,9 @@ class _Loop:
             result = await _called(self.code.app, effect)
             return CallEnd(call.number, _value(self.code, effect, result))
         except asyncio.CancelledError as raised:
-            return _failure(self.code, call.number, raised)
+            return _failure(self.code, call.number, effect, raised)
         except BaseException as raised:  # noqa: BLE001 -- user code may raise any exception
-            return _failure(self.code, call.number, raised)
+            return _failure(self.code, call.number, effect, raised)
 
 
 def too_long(timeout_s: float) -> str:

@@ -96,6 +96,7 @@ _BATCH: Fixed = 1_000
 _PAUSE_S: Fixed = 0.5
 _NICE: Fixed = 2
 _STEP: Fixed = 20_000
+_NIL: Fixed = b"\xc0"
 _NO_PLAN: Fixed = EffectPlan(TRIES, TIMEOUT.total_seconds(), None, once=False, is_async=False)
 """For a function that the application does not have any more: its call says so."""
 
@@ -666,15 +667,7 @@ class EffectService:
         if end.value is not None and _is_value(end.value):
             self._settle(running.queued, "done", value=end.value)
             return
-        deaths = running.queued.deaths + end.blocks
-        self._failed(
-            running,
-            end.error,
-            deaths,
-            end.after_s,
-            is_final=end.is_final,
-            has_ended=end.has_ended,
-        )
+        self._failed(running, end, running.queued.deaths + end.blocks)
 
     def _leave(self, number: int) -> _Running:
         running = self._running.pop(number)
@@ -687,38 +680,25 @@ class EffectService:
             del function.owners[owner]
         return running
 
-    def _failed(
-        self,
-        running: _Running,
-        error: str,
-        deaths: int,
-        after_s: float | None = None,
-        *,
-        is_final: bool = False,
-        has_ended: bool = False,
-    ) -> None:
-        """Take the failure of a call.
-
-        Args:
-            has_ended: Whether the function itself has ended, by an exception.
-        """
+    def _failed(self, running: _Running, end: CallEnd, deaths: int) -> None:
+        """Take the failure of a call."""
         queued = running.queued
         function = self._function(queued.effect.function)
         function.failures += 1
-        if function.plan.once and not has_ended:
-            self._settle(queued, "unknown", error=error)
+        if function.plan.once and not end.has_ended:
+            self._settle(queued, "unknown", error=end.error)
             return
         tries = queued.tries + 1
         due_us = None
-        if not is_final and deaths < DEATHS_MAX:
+        if not end.is_final and deaths < DEATHS_MAX:
             jitter = random.uniform(*_JITTER)
             due_us = retry_due_us(
-                function.plan, queued.effect, tries, wall_clock_us(), after_s, jitter
+                function.plan, queued.effect, tries, wall_clock_us(), end.after_s, jitter
             )
         if due_us is None:
-            self._settle(queued, "failed", error=error)
+            self._settle(queued, "failed", value=end.hidden or _NIL, error=end.error)
         else:
-            self._queue.put_later(queued.key, due_us, deaths, error[:ERROR_MAX])
+            self._queue.put_later(queued.key, due_us, deaths, end.error[:ERROR_MAX])
 
     def _end_late_calls(self) -> None:
         """Kill the callers whose call takes too long."""
@@ -731,7 +711,8 @@ class EffectService:
                 running = self._leave(late[0])
                 caller.calls.clear()
                 self._drop(caller)
-                self._failed(running, too_long(running.timeout_s), running.queued.deaths)
+                end = CallEnd(late[0], None, too_long(running.timeout_s), has_ended=False)
+                self._failed(running, end, running.queued.deaths)
             else:
                 self._lose_caller(caller)
 
@@ -746,7 +727,8 @@ class EffectService:
         how = self._drop(caller)
         for number in lost:
             running = self._leave(number)
-            self._failed(running, f"its process {how}", running.queued.deaths + blames)
+            end = CallEnd(number, None, f"its process {how}", has_ended=False)
+            self._failed(running, end, running.queued.deaths + blames)
 
     def _drop(self, caller: Caller) -> str:
         self._selector.unregister(caller.source)
@@ -756,7 +738,7 @@ class EffectService:
     # Outcomes.
 
     def _settle(
-        self, queued: Queued, outcome: Kind, *, value: bytes = b"\xc0", error: str = ""
+        self, queued: Queued, outcome: Kind, *, value: bytes = _NIL, error: str = ""
     ) -> None:
         effect = queued.effect
         self._function(effect.function).outcomes += 1

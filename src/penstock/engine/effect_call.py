@@ -15,7 +15,7 @@ from penstock.base.lowering import lower_of
 from penstock.base.misfit import misfit_of
 from penstock.base.schema import decode_reference, reason_of, refuse
 from penstock.engine.streams.derived_ids import beginning_id, outcome_id
-from penstock.errors import LimitExceeded, RequestError, Unencodable
+from penstock.errors import Erased, LimitExceeded, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.sealed_value import REPLY, seal_value, subject_of
 from penstock.model.signature import Signature
@@ -118,6 +118,23 @@ def protected_value(app: App, waiting: WaitingEffect, value: bytes) -> bytes:
     if subject is None or app.keys is None:
         return value
     return seal_value(app.keys, subject, value, REPLY)
+
+
+def hidden_error(
+    app: App, waiting: WaitingEffect, error_kind: str, text: str
+) -> tuple[str, bytes | None]:
+    """Return the error of an effect as rows and files may have it, and the whole text, encrypted.
+
+    Args:
+        error_kind: The name of the class of the error, which no person has chosen.
+    """
+    if subject_of(bytes(waiting.positional)) is None or app.keys is None:
+        return text, None
+    public = f"{error_kind}: the text is encrypted, because the arguments concern a person"
+    try:
+        return public, protected_value(app, waiting, _ENCODER.encode(text[:ERROR_MAX]))
+    except Erased:  # meanwhile
+        return public, None
 
 
 def record_id(settlement: Settlement) -> RequestId:

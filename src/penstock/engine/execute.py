@@ -18,12 +18,20 @@ from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
 from penstock.engine.failure import Escape, cancelled, exceeded, failure_of
 from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
-from penstock.errors import Cancelled, LimitExceeded, ReadonlyViolation, RequestError, Unencodable
+from penstock.errors import (
+    Cancelled,
+    Erased,
+    LimitExceeded,
+    ReadonlyViolation,
+    RequestError,
+    Unencodable,
+)
 from penstock.model.application import App, protected_request
 from penstock.model.catch_up import CATCH_UP
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
+from penstock.model.personal import ERASED
 from penstock.model.references import require_references
 from penstock.model.request import (
     CONTINUE,
@@ -36,7 +44,7 @@ from penstock.model.request import (
     is_cancelled,
 )
 from penstock.model.running_step import Dispatch, Emission
-from penstock.model.sealed_value import REPLY, open_value
+from penstock.model.sealed_value import REPLY, open_value, sealed_request, subject_of
 from penstock.model.signature import NONE_BY_NAME, NONE_BY_POSITION, Signature
 from penstock.model.streams.published_table import changes_of, encode_changed
 from penstock.model.streams.stream import publish
@@ -543,12 +551,22 @@ class Executor:
     def _then_body(self, settlement: Settlement, done: Settled, then: Then) -> bytes:
         """Return the body of the request that hands an outcome to a method."""
         app = self._app
-        value = bytes(settlement.value)
-        if app.keys is not None:
-            value = open_value(app.keys, value, REPLY)
+        value, subject = bytes(settlement.value), None
+        if app.keys is not None and (subject := subject_of(value)) is not None:
+            try:
+                value = open_value(app.keys, value, REPLY)
+            except Erased:
+                # The effect has ended nevertheless: its row must not wait for a person who is gone.
+                value, subject = _NIL, None
+                settlement = msgspec.structs.replace(settlement, error=ERASED)
+        if subject is not None and not done.is_done:
+            settlement = msgspec.structs.replace(settlement, error=msgspec.msgpack.decode(value))
         call = then_request(then, outcome_value(settlement, done, value))
         if app.is_personal:
             call = protected_request(app.entity, app.keys, call, ())
+            if subject is not None and subject_of(bytes(call.positional)) is None:
+                assert app.keys is not None, "the outcome was encrypted"
+                call = sealed_request(app.keys, subject, call)
         return encode_request(call)
 
     def _result(

@@ -133,9 +133,12 @@ class Deployments:
         return every[-1].views if every else ()
 
     def effects(self) -> tuple[str, ...]:
-        """Return the effects of the newest deployment; none before the first; raises as `views`."""
-        every = self.every()
-        return every[-1].effects if every else ()
+        """Return the effects of all deployments, the newest first; raises as `views`.
+
+        Effects that the newest one has removed may still wait. The process that calls effects ends them as failed.
+        """
+        names = (name for each in reversed(self.every()) for name in each.effects)
+        return tuple(dict.fromkeys(names))
 
     def check(self, since: Epoch, waiting: Mapping[str, Shape]) -> None:
         """Check that waiting values have the same meaning in code that would be deployed.

@@ -90,7 +90,8 @@ class Settlement(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         effect: The id of the request that sent it.
         round: The round that it is about.
-        value: The encoded result of the function, if it is done; encrypted as the arguments are.
+        value: The encoded result of the function, if it is done; encrypted as the arguments are. If it has failed, and the
+            arguments concern a person: the encrypted text of the error.
         tries: The calls of the function.
         effect_id: The result of `effect_id()` in it; empty for an order.
     """
@@ -193,6 +194,11 @@ class Settled(NamedTuple):
     row: bytes | None
     then: Then | None = None
     has_ended: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the function has returned."""
+        return self.status == "done"
 
 
 IGNORED: Final = Settled("ignored", None)

@@ -420,10 +420,10 @@ class TableLoader:
 
     def system(self, schema: str, name: str, epoch: Epoch | None) -> None:
         """Create a system table as of an epoch; None leaves it empty."""
-        tables = create_system_table(self._connection, schema, name)
+        needed = create_system_table(self._connection, schema, name)
         if epoch is None:
             return
-        for table in tables:
+        for table in needed:
             if (schema, table) not in self._filled:
                 self._filled.add((schema, table))
                 self._fill(f"{quoted(schema)}.{table}", table, epoch)

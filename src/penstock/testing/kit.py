@@ -38,6 +38,7 @@ from penstock.engine.effect_call import (
     arguments_of,
     effect_id_of,
     encoded_result,
+    hidden_error,
     protected_value,
     settlement_of,
 )
@@ -219,7 +220,7 @@ class Kit:
             return settlement_of(waiting, "failed", error=str(error), effect_id=identity)
         plan = plan_of(inspect.unwrap(self.app.effects[name].function, stop=plan_of))
         assert plan is not None, "the application has it as an effect"
-        why, tries = "", 0
+        why, reason, tries = "", "", 0
         while tries < min(plan.tries, TRIES):
             tries += 1
             try:
@@ -233,11 +234,13 @@ class Kit:
                 value = protected_value(self.app, waiting, value)
                 return settlement_of(waiting, "done", value=value, tries=tries, effect_id=identity)
             except (Final, Unencodable, LimitExceeded) as failed:
-                why = _text_of(failed)
+                why, reason = _text_of(failed), type(failed).__name__
                 break
             except Exception as failed:  # noqa: BLE001 -- a fake fails as the function may
-                why = _text_of(failed)
-        return settlement_of(waiting, "failed", error=why, tries=tries, effect_id=identity)
+                why, reason = _text_of(failed), type(failed).__name__
+        why, hidden = hidden_error(self.app, waiting, reason, why)
+        facts = {} if hidden is None else {"value": hidden}
+        return settlement_of(waiting, "failed", error=why, tries=tries, effect_id=identity, **facts)
 
     def append(self, stream: Stream[T] | str, events: Iterable[T], *, check: bool = True) -> Reply:
         """Publish events on a stream, as one atom, and run everything that they cause.
