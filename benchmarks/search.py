@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.base.ids import Epoch
-from penstock.model.views.target_choice import search
+from penstock.model.target_choice import search
 from penstock.views.search_index import SearchIndex, SearchQuery
 from penstock.views.search_target import SearchTarget
 from penstock.views.target import (

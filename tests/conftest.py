@@ -29,6 +29,8 @@ hypothesis.settings.register_profile("explore", deadline=None, database=None, pr
 for checks in ("tests.streams.case_runs", "tests.streams.cases"):  # so that they show the values
     pytest.register_assert_rewrite(checks)
 
+pytest_plugins = ["tests.postgres_server"]
+
 SEED = pytest.StashKey[int]()
 TOGETHER = ("tests/browser/", "tests/spark/")
 """Folders whose tests run in one process: they share a browser and an application, or the Java of Spark."""

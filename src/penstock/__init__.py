@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from penstock.model.schedule import cron, every
     from penstock.model.sending import ask, send, send_after, send_at
     from penstock.model.streams.ask import gather
+    from penstock.model.streams.change_stream import Change, changes
     from penstock.model.streams.failed_atom import FailedAtom
     from penstock.model.streams.flow import Emit, flow
     from penstock.model.streams.generator import from_file, generator
@@ -83,8 +84,8 @@ if TYPE_CHECKING:
     from penstock.model.streams.stream import emit, stream
     from penstock.model.streams.task_rows import PerTask
     from penstock.model.streams.task_state import clear, states
+    from penstock.model.target_choice import kafka, postgres, search, sqlite
     from penstock.model.views.sql_table import sql
-    from penstock.model.views.target_choice import kafka, postgres, search, sqlite
     from penstock.model.views.view import view
     from penstock.process.config import Config
     from penstock.runtime.local.runtime import LocalRuntime
@@ -100,6 +101,7 @@ __all__ = [
     "AskFailed",
     "AsyncClient",
     "Cancelled",
+    "Change",
     "ClassChanged",
     "Client",
     "Config",
@@ -157,6 +159,7 @@ __all__ = [
     "ViewUnavailable",
     "ask",
     "call",
+    "changes",
     "clear",
     "connect",
     "cron",
@@ -227,6 +230,7 @@ _DEFINITIONS: typing.Final = {
     "penstock.model.streams.ask": ("gather",),
     "penstock.model.streams.failed_atom": ("FailedAtom",),
     "penstock.model.streams.flow": ("Emit", "flow"),
+    "penstock.model.streams.change_stream": ("Change", "changes"),
     "penstock.model.streams.generator": ("from_file", "generator"),
     "penstock.model.streams.portal": ("portal",),
     "penstock.model.streams.published_table": ("publish",),
@@ -238,7 +242,7 @@ _DEFINITIONS: typing.Final = {
     "penstock.model.streams.task_rows": ("PerTask",),
     "penstock.model.streams.task_state": ("clear", "states"),
     "penstock.model.views.sql_table": ("sql",),
-    "penstock.model.views.target_choice": ("kafka", "postgres", "search", "sqlite"),
+    "penstock.model.target_choice": ("kafka", "postgres", "search", "sqlite"),
     "penstock.model.views.view": ("view",),
 }
 """Module to names that applications use. The first use of a name imports all of them, so

@@ -9,7 +9,7 @@ from selenium import webdriver
 from penstock.base.ids import Epoch
 from penstock.journal.deployments import Deployments
 from penstock.model.control import DeployedCode
-from penstock.model.views.target_choice import search
+from penstock.model.target_choice import search
 from penstock.process.view_files import ViewReport, ViewState, folder_of, write_report
 from penstock.views.search_target import SearchTarget
 from penstock.views.target import TableChange

@@ -10,7 +10,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from penstock import App, emit, entity, kafka, key, postgres, rows, search, sqlite, stream, view
-from penstock.model.views.target_choice import TargetChoice
+from penstock.model.target_choice import TargetChoice
 from penstock.model.views.view import View
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.ids import Epoch
-from penstock.model.views.target_choice import TargetChoice, search
+from penstock.model.target_choice import TargetChoice, search
 from penstock.views.search_index import SearchIndex, SearchQuery
 from penstock.views.search_target import SearchTarget
 from penstock.views.target import (

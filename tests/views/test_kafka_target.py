@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError, RequestError
-from penstock.model.views.target_choice import kafka
+from penstock.model.target_choice import kafka
 from penstock.model.views.view import ViewPlan
 from penstock.orders.view_orders import TablesOfView
 from penstock.process.data_directory import DataDirectory

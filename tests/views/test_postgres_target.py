@@ -41,8 +41,8 @@ from msgspec.structs import replace
 from benchmarks.cluster import Cluster
 from penstock import App, entity, key
 from penstock.errors import ConfigError, DefinitionError, RequestError, ViewUnavailable
-from penstock.model.views.target_choice import TargetChoice, sqlite
-from penstock.model.views.target_choice import postgres as postgres_choice
+from penstock.model.target_choice import TargetChoice, sqlite
+from penstock.model.target_choice import postgres as postgres_choice
 from penstock.model.views.view import ViewPlan
 from penstock.model.views.view import view as show
 from penstock.orders.view_orders import TablesOfView
@@ -62,7 +62,7 @@ from penstock.views.target import (
     TargetProblem,
 )
 from penstock.views.targets import open_target
-from tests.views.conftest import PASSWORD
+from tests.postgres_server import PASSWORD
 from tests.views.items_view import (
     ITEM,
     KEY,

@@ -19,7 +19,7 @@ from penstock import App, Entity, key, postgres, search, sql, sqlite, view
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.delta import DeltaJournal
-from penstock.model.views.target_choice import TargetChoice
+from penstock.model.target_choice import TargetChoice
 from penstock.process.data_directory import DataDirectory
 from penstock.process.view_files import ViewState, folder_of
 from penstock.views.search_index import SearchIndex, SearchQuery

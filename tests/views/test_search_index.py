@@ -9,7 +9,7 @@ import pytest
 
 from penstock.client.results import FacetCount
 from penstock.errors import RequestError
-from penstock.model.views.target_choice import search
+from penstock.model.target_choice import search
 from penstock.views.search_index import SearchIndex, SearchQuery
 from penstock.views.target import TableChange
 from tests.views.search_rows import ORDERS, filled, found, item, order, position

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 import tantivy
 
-from penstock.model.views.target_choice import search
+from penstock.model.target_choice import search
 from penstock.testing.target_suite import TargetSuite
 from penstock.views.search_fields import ROW, TABLE
 from penstock.views.search_index import SearchIndex

@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.model.views.target_choice import sqlite
+from penstock.model.target_choice import sqlite
 from penstock.model.views.view import ViewPlan
 from penstock.snapshots.column import quoted
 from penstock.testing.target_suite import TargetSuite, position_of

@@ -27,9 +27,9 @@ from penstock.process.view_files import (
     read_report,
 )
 from tests.faults.disk import Disk, missing_for_disks
+from tests.postgres_server import PASSWORD
 from tests.views.appliers import appliers
 from tests.views.book import Book, Rows, shown_in, shown_in_postgres
-from tests.views.conftest import PASSWORD
 from tests.views.orders_app import in_two, in_two_files
 from tests.waiting import wait_for
 

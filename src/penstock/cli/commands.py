@@ -75,9 +75,13 @@ COMMANDS: Final = {
         "penstock.cli.orders.effects",
         "List effects that wait or have failed, retry and discard them; call effects alone.",
     ),
+    "capture": Listing(
+        "penstock.cli.orders.capture",
+        "List, pause and resume streams of changes of databases; read their tables again; run one alone.",
+    ),
     "resume": Listing(
         "penstock.cli.orders.resume",
-        "Let the views of a restored or forked directory write into their targets, and call its effects.",
+        "Let the views of a restored or forked directory write into their targets, call its effects, take its changes.",
     ),
     "sql": Listing("penstock.cli.queries.sql", "Run a SQL query over all entities at one epoch."),
     "deploy": Listing(

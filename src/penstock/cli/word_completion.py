@@ -40,6 +40,12 @@ def view_names(ctx: typer.Context) -> Iterator[str]:
 
 
 @silent
+def capture_names(ctx: typer.Context) -> Iterator[str]:
+    """Complete the words of an order about a stream of changes: the application, and its streams of changes."""
+    return _words_behind_app(ctx, lambda app, words: () if words else app.topology.captures)
+
+
+@silent
 def flow_targets(ctx: typer.Context) -> Iterator[str]:
     """Complete the words of a pause: the application, and the targets of a pause."""
     from penstock.gateway.flow.limit_table import targets_of  # only this completion needs it

@@ -79,6 +79,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
             waiting=waiting,
             views=app.views,
             effects=app.effects,
+            captures=app.topology.captures,
         )
     if deployment is not None:
         facts = {"number": deployment.number, "since": since, "archive": code.archive}

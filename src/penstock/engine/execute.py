@@ -593,7 +593,7 @@ class Executor:
 
     def _append(self, request: Request, name: str, txn: Transaction) -> Effect:
         """Publish the events of an append; its result is their number."""
-        stream = self._app.open_stream(name)
+        stream = self._app.taking_stream(name)
         if self.sampler is not None:
             self.root = f"streams/{name}"
         events = append_events(request)

@@ -76,7 +76,7 @@ def rejection_of(app: App, body: bytes) -> str:
     try:
         request = decode_request(body)
         if request.stream is not None:
-            app.open_stream(request.stream)
+            app.taking_stream(request.stream)
             return ""
         request = app.opened(request)
         app.signature(request.entity, request.method).decode(request.positional, request.named)

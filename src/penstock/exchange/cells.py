@@ -79,7 +79,7 @@ class Cells:
         self.name = name
         self.annotation = annotation
         self._is_csv = is_csv
-        plain, self._may_be_none = _without_none(simplified(annotation))
+        plain, self._may_be_none = without_none(simplified(annotation))
         self._plain = plain
         self.form = _form_of(plain)
         self._given = GivenType(annotation)
@@ -197,7 +197,7 @@ def _form_of(annotation: Any) -> CellForm:
     return CellForm.JSON
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
+def without_none(annotation: Any) -> tuple[Any, bool]:
     """Return a type without None, and whether it had it."""
     if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
         return annotation, annotation is type(None) or annotation is Any

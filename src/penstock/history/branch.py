@@ -117,6 +117,7 @@ class Branch(msgspec.Struct, frozen=True):
             `dropped-requests.jsonl`.
         held: Its views, which write nothing until `penstock resume`.
         held_effects: Its effects, which are not called until then.
+        held_captures: Its streams of changes, which take nothing until then.
     """
 
     app: str
@@ -127,6 +128,7 @@ class Branch(msgspec.Struct, frozen=True):
     dropped: int
     held: tuple[str, ...] = ()
     held_effects: tuple[str, ...] = ()
+    held_captures: tuple[str, ...] = ()
 
 
 class DroppedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -305,7 +307,7 @@ def _remove_below(root: SharedRoot, folder: str) -> None:
 def create_branch(
     data: Path, app: str, epoch: Epoch | None, origin: str, *, is_fork: bool
 ) -> Branch:
-    """Turn a copy of an application into a branch, in place; if the application has views or effects, they are held.
+    """Turn a copy of an application into a branch, in place; if the application has views, effects or streams of changes, they are held.
 
     Args:
         data: The copy. No other process uses it; after a crash it cannot be used.
@@ -338,12 +340,15 @@ def create_branch(
     # The settings of the copy may name the targets of the original, so nothing is written before an operator says so.
     deployments = Deployments(journal_root(data))
     views, effects = deployments.views(), deployments.effects()
-    if views or effects:
+    captures = deployments.captures()
+    if views or effects or captures:
         hold(data, Held(origin, wall_clock_us()))
     if is_fork:
         begin_lineage(data)
     held = tuple(views)
-    return Branch(app, str(data), commit.epoch, commit.time_us, waiting, dropped, held, effects)
+    return Branch(
+        app, str(data), commit.epoch, commit.time_us, waiting, dropped, held, effects, captures
+    )
 
 
 def _commits(journal: Journal, epoch: Epoch | None) -> tuple[Commit, Commit]:

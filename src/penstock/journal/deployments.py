@@ -40,6 +40,7 @@ class Deployment(msgspec.Struct, frozen=True):
         waiting: The types of waiting values, as far as an earlier deployment has not the same; see `waiting_types`.
         views: The names of the views that the code declares.
         effects: Those of its effects.
+        captures: Those of its streams of changes.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Deployment(msgspec.Struct, frozen=True):
     waiting: WaitingTypes = {}
     views: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
+    captures: tuple[str, ...] = ()
 
 
 class Deployments:
@@ -88,6 +90,7 @@ class Deployments:
         waiting: Mapping[str, Shape] = MappingProxyType({}),
         views: Iterable[str] = (),
         effects: Iterable[str] = (),
+        captures: Iterable[str] = (),
     ) -> Deployment | None:
         """Add a deployment durably, unless the last deployment has the same code.
 
@@ -99,6 +102,7 @@ class Deployments:
             live: Whether a record of the log brings it.
             views: The names of the views that the code declares.
             effects: Those of its effects.
+            captures: Those of its streams of changes.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
@@ -118,7 +122,7 @@ class Deployments:
             raise ClassChanged(refusal_of(refusals))
         fresh = {what: shape for what, shape in waiting.items() if known.get(what) != shape}
         number = len(used) + 1
-        declared = tuple(views), tuple(effects)
+        declared = tuple(views), tuple(effects), tuple(captures)
         added = Deployment(number, since, time_us, code, shapes, live, by, fresh, *declared)
         self._write([*used, added])
         return added
@@ -139,6 +143,11 @@ class Deployments:
         """
         names = (name for each in reversed(self.every()) for name in each.effects)
         return tuple(dict.fromkeys(names))
+
+    def captures(self) -> tuple[str, ...]:
+        """Return the streams of changes of the newest deployment; none before the first; raises as `views`."""
+        every = self.every()
+        return every[-1].captures if every else ()
 
     def check(self, since: Epoch, waiting: Mapping[str, Shape]) -> None:
         """Check that waiting values have the same meaning in code that would be deployed.

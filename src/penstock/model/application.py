@@ -671,12 +671,22 @@ class App:
         open_names = [stream.name for stream in streams.values() if stream.is_open]
         if name in streams and name not in open_names:
             known = ", ".join(open_names) or "none"
+            why = (
+                "it has the changes of a database"
+                if streams[name].is_captured
+                else "a workflow publishes on it"
+            )
             raise RequestError(
-                f"stream {name} takes no appends, because a workflow publishes on it; streams that do: {known}"
+                f"stream {name} takes no appends, because {why}; streams that do: {known}"
             )
         if name not in streams:
             raise RequestError(unknown("stream", name, open_names))
         return streams[name]
+
+    def taking_stream(self, name: str) -> Stream[Any]:
+        """Return a stream that takes records of the log: appends, or the changes of a database; raises as `open_stream`."""
+        stream = self.topology.streams.get(name)
+        return stream if stream is not None and stream.is_captured else self.open_stream(name)
 
     def append(self, stream: str, events: Iterable[Any]) -> bytes:
         """Return the body of an append of events to a stream; events that refer to persons are encrypted.
@@ -685,7 +695,7 @@ class App:
             RequestError: The stream does not exist, or an event does not fit its type.
             ConfigError: An event must be encrypted, and this process has no keys.
         """
-        taken = self.open_stream(stream).events
+        taken = self.taking_stream(stream).events
         return packed_append(stream, packed_given(taken, given_events(stream, events)))
 
     def readable_append(self, stream: str, events: Iterable[Any]) -> Request:

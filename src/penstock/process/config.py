@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.base.setting import Meaning, meaning_of, setting
 from penstock.engine.limits import Limits
@@ -31,6 +31,8 @@ from penstock.log.kafka_config import (
     topic_of,
 )
 from penstock.process import logs
+
+T = TypeVar("T")
 
 FILE_NAME: Final = "penstock.toml"
 PREFIX: Final = "PENSTOCK_"
@@ -201,13 +203,38 @@ class TargetSettings:
         Raises:
             ConfigError: The file with the address cannot be read.
         """
-        if self.url or self.url_file == Path():
-            return self.url
-        try:
-            return self.url_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not text"
-            raise ConfigError(f"url_file = {self.url_file}: {reason}") from error
+        return _address(self.url, self.url_file)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """Settings of the database of one stream of changes, `captures.NAME.url` and so on.
+
+    Attributes:
+        url: The address of the database, with its password. It is never printed.
+        url_file: A file that contains the address.
+        slot: The name of the replication slot; empty: `penstock_APP_NAME`.
+        publication: The name of the publication; empty: that of the slot.
+    """
+
+    url: str = field(default="", repr=False)
+    url_file: Path = Path()
+    slot: str = ""
+    publication: str = ""
+
+    def address(self) -> str:
+        """Return the address; empty if there is none; raises as `TargetSettings.address`."""
+        return _address(self.url, self.url_file)
+
+
+def _address(url: str, url_file: Path) -> str:
+    if url or url_file == Path():
+        return url
+    try:
+        return url_file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"url_file = {url_file}: {reason}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +318,7 @@ class Config:
         kafka: The settings of a log in Kafka.
         prices: What an operator pays.
         views: The settings of the targets of views, by the name of the view; see `target_settings`.
+        captures: Those of the databases of streams of changes, by the name of the stream.
     """
 
     data: Path
@@ -418,6 +446,7 @@ class Config:
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     prices: PriceConfig = field(default_factory=PriceConfig)
     views: Mapping[str, TargetSettings] = field(default_factory=dict, hash=False)
+    captures: Mapping[str, CaptureSettings] = field(default_factory=dict, hash=False)
     store: str = ""
     fault: str = setting(
         "", "`step@count` kills a process at that step; for tests and demonstrations only"
@@ -464,8 +493,11 @@ class Config:
 
     def target_settings(self, view: str) -> TargetSettings:
         """Return the settings of the target of a view; a variable of the environment spells its name in its own way."""
-        name = next((each for each in self.views if _spelling(each) == _spelling(view)), view)
-        return self.views.get(view) or self.views.get(name) or TargetSettings()
+        return _named(self.views, view) or TargetSettings()
+
+    def capture_settings(self, stream: str) -> CaptureSettings:
+        """Return the settings of the database of a stream of changes."""
+        return _named(self.captures, stream) or CaptureSettings()
 
     def views_without(self, names: Iterable[str]) -> list[str]:
         """Return the names in `views` that no view of an application has.
@@ -473,8 +505,15 @@ class Config:
         Args:
             names: The names of its views.
         """
-        known = {_spelling(name) for name in names}
-        return [name for name in self.views if _spelling(name) not in known]
+        return _unknown(self.views, names)
+
+    def captures_without(self, names: Iterable[str]) -> list[str]:
+        """Return the names in `captures` that no stream of changes of an application has.
+
+        Args:
+            names: The names of these streams.
+        """
+        return _unknown(self.captures, names)
 
     @property
     def spark_master(self) -> str:
@@ -593,15 +632,11 @@ def load_config(
     complaints: list[str] = []
     chosen: dict[str, object] = {"data": data}
     views: dict[str, TargetSettings] = {}
+    captures: dict[str, CaptureSettings] = {}
     properties: dict[str, str] = {}
     for given in settings:
         try:
-            if given.name.startswith(_OF_VIEWS):
-                _add_target(views, given)
-            elif given.name.startswith(_OF_KAFKA) and given.name not in _KINDS:
-                _add_property(properties, given, given.name)
-            else:
-                chosen[given.name] = _checked(given)
+            _take(given, chosen, views, captures, properties)
         except ConfigError as error:
             complaints.append(f"{given.where}: {error}")
     if complaints:
@@ -618,7 +653,25 @@ def load_config(
         (tables[table] if dot else built)[rest or name] = value
     tables[_KAFKA][_PROPERTIES] = properties
     made = {name: _TABLES[name](**table) for name, table in tables.items()}
-    return Config(**built, **made, views=views)
+    return Config(**built, **made, views=views, captures=captures)
+
+
+def _take(
+    given: Setting,
+    chosen: dict[str, object],
+    views: dict[str, TargetSettings],
+    captures: dict[str, CaptureSettings],
+    properties: dict[str, str],
+) -> None:
+    """Put a setting where it belongs."""
+    if given.name.startswith(_OF_VIEWS):
+        _add_target(views, given)
+    elif given.name.startswith(_OF_CAPTURES):
+        _add_capture(captures, given)
+    elif given.name.startswith(_OF_KAFKA) and given.name not in _KINDS:
+        _add_property(properties, given, given.name)
+    else:
+        chosen[given.name] = _checked(given)
 
 
 def host_folders(environment: Mapping[str, str]) -> Path:
@@ -661,9 +714,9 @@ def parse_assignment(text: str) -> Setting:
         ConfigError: The text has no `=`.
     """
     name, equals, value = text.partition("=")
-    if name.strip().startswith(_OF_VIEWS) and name.strip().endswith(".url"):
+    if name.strip().startswith((_OF_VIEWS, _OF_CAPTURES)) and name.strip().endswith(".url"):
         raise ConfigError(
-            f"--set {name.strip()}: every user of the machine can read a command line, and the address of a target may "
+            f"--set {name.strip()}: every user of the machine can read a command line, and the address of a database may "
             "contain a password; write it into a file, or give it in the environment"
         )
     of_kafka = name.strip().startswith(_OF_KAFKA) or (
@@ -709,6 +762,9 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
             if name.startswith(_VIEWS + "_"):
                 yield Setting(f"{_OF_VIEWS}{_of_view(rest)}", text, f"${variable}")
                 continue
+            if name.startswith(_CAPTURES + "_"):
+                yield Setting(f"{_OF_CAPTURES}{_of_capture(rest)}", text, f"${variable}")
+                continue
             yield Setting(f"{head}.{rest}" if head in _TABLES else name, text, f"${variable}")
 
 
@@ -719,6 +775,13 @@ def _of_view(rest: str) -> str:
         return f"{view}.url{end}"
     view, kafka, name = rest.rpartition(f"_{_KAFKA}_")
     return f"{view}.{_OF_KAFKA}{name}" if kafka else rest
+
+
+def _of_capture(rest: str) -> str:
+    """Return the name of a setting behind `captures.`; `rest` is that of its variable, in small letters."""
+    ends = (end for end in _OF_DATABASE if rest.endswith(f"_{end}"))
+    end = next(ends, "")
+    return f"{rest.removesuffix(f'_{end}')}.{end}" if end else rest
 
 
 def _checked(setting: Setting) -> object:
@@ -759,12 +822,43 @@ def _add_target(views: dict[str, TargetSettings], setting: Setting) -> None:
         table = f"{_OF_VIEWS}{view}.{_KAFKA}"
         refuse_own(table, properties, OWN_OF_VIEWS)
         views[known] = dataclasses.replace(given, properties=properties)
-    # The later source decides, also if it gives the address in the other way.
-    elif name == "url":
-        views[known] = dataclasses.replace(given, url=str(setting.value), url_file=Path())
     else:
-        path = setting.base / Path(str(setting.value)).expanduser()
-        views[known] = dataclasses.replace(given, url="", url_file=path)
+        views[known] = dataclasses.replace(given, **_address_in(setting, name))
+
+
+def _address_in(setting: Setting, name: str) -> dict[str, Any]:
+    # The later source decides, also if it gives the address in the other way.
+    if name == "url":
+        return {"url": str(setting.value), "url_file": Path()}
+    return {"url": "", "url_file": setting.base / Path(str(setting.value)).expanduser()}
+
+
+def _add_capture(captures: dict[str, CaptureSettings], setting: Setting) -> None:
+    """Add a setting of the database of a stream of changes. The value may be a secret, so that no message contains it."""
+    stream, _, name = setting.name.removeprefix(_OF_CAPTURES).partition(".")
+    if name not in _OF_DATABASE or not stream:
+        raise ConfigError(
+            f"setting {setting.name!r} does not exist; a stream of changes has {', '.join(_OF_DATABASE)}"
+        )
+    if not isinstance(setting.value, str) or not setting.value:
+        raise ConfigError(f"{setting.name}: must be text")
+    is_variable = setting.where.startswith("$")
+    near = [each for each in captures if is_variable and _spelling(each) == _spelling(stream)]
+    known = near[0] if near else stream
+    given = captures.get(known, CaptureSettings())
+    changed = _address_in(setting, name) if name in _ADDRESSES else {name: setting.value.strip()}
+    captures[known] = dataclasses.replace(given, **changed)
+
+
+def _named(settings: Mapping[str, T], wanted: str) -> T | None:
+    """Return the settings with a name, which a variable of the environment spells in its own way."""
+    name = next((each for each in settings if _spelling(each) == _spelling(wanted)), wanted)
+    return settings.get(wanted) or settings.get(name)
+
+
+def _unknown(settings: Iterable[str], names: Iterable[str]) -> list[str]:
+    known = {_spelling(name) for name in names}
+    return [name for name in settings if _spelling(name) not in known]
 
 
 def _add_property(properties: dict[str, str], setting: Setting, name: str) -> None:
@@ -796,9 +890,12 @@ _VIEWS: Final = "views"
 _OF_VIEWS: Final = f"{_VIEWS}."
 _OF_STORES: Final = SCHEME.removesuffix("/")
 """How the name of a place in a store begins, also after a path has lost a slash of it."""
-_NO_SETTINGS: Final = frozenset({_VIEWS, "store"})
-"""Fields of `Config` that are no settings: a table with names of users, and a part of `data`."""
+_CAPTURES: Final = "captures"
+_OF_CAPTURES: Final = f"{_CAPTURES}."
+_NO_SETTINGS: Final = frozenset({_VIEWS, _CAPTURES, "store"})
+"""Fields of `Config` that are no settings: tables with names of users, and a part of `data`."""
 _ADDRESSES: Final = ("url", "url_file")
+_OF_DATABASE: Final = ("url", "url_file", "slot", "publication")
 _KAFKA: Final = KAFKA_TABLE
 _OF_KAFKA: Final = f"{_KAFKA}."
 _URL_OF_TOKENS: Final = "_kafka_sasl_oauthbearer_token_endpoint_url"

@@ -17,6 +17,7 @@ from penstock.errors import JournalUnavailable
 from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
+from penstock.process.capture_standing import CaptureStanding, capture_standings
 from penstock.process.clock_jumps import ClockJumps, clock_jumps
 from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import lease_standing
@@ -59,6 +60,7 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
         log_text: Where the log lies; empty before the first start, or if the object store does not answer.
         views: How each view stands.
         effects: The report of the process that calls effects; None if none has run here.
+        captures: How each stream of changes stands.
     """
 
     app: str = ""
@@ -83,6 +85,7 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
     log_text: str = ""
     views: list[ViewStanding] = []
     effects: EffectsReport | None = None
+    captures: list[CaptureStanding] = []
 
     def __str__(self) -> str:
         epoch = "-" if self.epoch == BEFORE_FIRST else str(self.epoch)
@@ -164,6 +167,7 @@ def survey(
         log_text=log_text,
         views=view_standings(data, figures.epoch),
         effects=read_effects_report(data),
+        captures=capture_standings(data),
     )
 
 

@@ -195,23 +195,28 @@ def read_reports(data: Path) -> list[ViewReport]:
     )
 
 
-def read_orders(data: Path, name: str) -> ViewOrders:
+def read_orders(data: Path, name: str, place: str = VIEWS) -> ViewOrders:
     """Return the orders of operators about a view.
+
+    Args:
+        place: The folder of the folders; that of captures has orders about them, in the same form.
 
     Raises:
         Corrupt: The file is damaged; the message names it.
     """
-    return shared_file.read(shared_root(data), _name_of(name, _ORDERS), _orders_in)
+    return shared_file.read(shared_root(data), f"{place}/{name}/{_ORDERS}", _orders_in)
 
 
-def change_orders(data: Path, name: str, change: Callable[[ViewOrders], ViewOrders]) -> ViewOrders:
+def change_orders(
+    data: Path, name: str, change: Callable[[ViewOrders], ViewOrders], place: str = VIEWS
+) -> ViewOrders:
     """Change the orders of a view durably, as their only writer, and return them; raises as `read_orders`."""
 
     def edit(orders: ViewOrders) -> tuple[bytes, ViewOrders]:
         changed = change(orders)
         return seal(_FIELD, changed), changed
 
-    return shared_file.change(data, _name_of(name, _ORDERS), _orders_in, edit)
+    return shared_file.change(data, f"{place}/{name}/{_ORDERS}", _orders_in, edit)
 
 
 def read_gaps(data: Path, name: str) -> list[Gap]:

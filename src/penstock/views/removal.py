@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from penstock.errors import RequestError
-from penstock.model.views.target_choice import TargetChoice
+from penstock.model.target_choice import TargetChoice
 from penstock.model.views.view import ViewPlan
 from penstock.orders.view_orders import TablesOfView
 from penstock.process.question import answer_question

@@ -21,7 +21,7 @@ import tantivy
 from msgspec.structs import replace
 
 from penstock.files import durable
-from penstock.model.views.target_choice import TargetChoice
+from penstock.model.target_choice import TargetChoice
 from penstock.views.search_fields import (
     FORMAT,
     NO_OWNER,

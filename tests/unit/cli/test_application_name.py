@@ -26,6 +26,7 @@ WITHOUT_APP = {
     "view",
     "host",
     "effects",
+    "capture",
 }
 
 
@@ -60,6 +61,11 @@ WORDS = {
     "flow resume": [],
     "flow drain": [],
     "flow show": [],
+    "capture list": [],
+    "capture pause": ["crm"],
+    "capture resume": ["crm"],
+    "capture snapshot": ["crm"],
+    "capture feed": ["crm"],
     "effects list": [],
     "effects retry": ["r1"],
     "effects discard": ["r1"],

@@ -127,6 +127,10 @@ def print_branch(branch: "Branch", how: str, app: str, folder: Path, *, as_json:
             console.print(
                 f"its effects are not called until penstock resume --data {branch.data}: {', '.join(branch.held_effects)}"
             )
+        if branch.held_captures:
+            console.print(
+                f"its streams of changes take nothing until penstock resume --data {branch.data}: {', '.join(branch.held_captures)}"
+            )
         console.print(f"run it: penstock run {app} --data {branch.data}")
 
     print_result(branch, show, as_json=as_json)

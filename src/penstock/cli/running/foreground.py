@@ -224,6 +224,11 @@ class Foreground:
         known = ", ".join(self.app.views) or "none"
         for name in self.settings.views_without(self.app.views):
             self.tell("settings", f"name a target for {name}, which is no view; the views: {known}")
+        captures = self.app.topology.captures
+        known = ", ".join(captures) or "none"
+        for name in self.settings.captures_without(captures):
+            text = f"name a database for {name}, which is no stream of changes; those are: {known}"
+            self.tell("settings", text)
 
     def _keep_running(self, supervisor: Supervisor, url: str, stop: Stop, look: Look) -> None:
         data = self.settings.data

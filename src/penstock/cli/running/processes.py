@@ -1,4 +1,4 @@
-"""The processes of an application as a supervisor starts them: driver, standby, SQL view, gateways, generators, appliers, effects.
+"""The processes of an application as a supervisor starts them: driver, standby, SQL view, gateways, generators, appliers, effects, captures.
 
 Each is a command of its own that can be run alone, with the same settings.
 """
@@ -17,7 +17,7 @@ from penstock.cli.running.supervisor import Child
 from penstock.errors import PenstockError
 from penstock.files.roots import journal_root, store_of
 from penstock.journal.deployments import NAME, Deployments
-from penstock.process import effect_files, presence, view_files
+from penstock.process import capture_files, effect_files, presence, view_files
 from penstock.process.config import Config
 from penstock.process.driver_claim import give_up_for_dead
 from penstock.process.generator_progress import ROLE
@@ -56,6 +56,9 @@ class ChildOptions:
 
 _STANDBY_STOP_S: Final = 5.0
 """A standby that starts Spark hears late of a stop. A kill loses nothing."""
+
+_CAPTURE_STOP_S: Final = 10.0
+"""A capture may connect to a database that does not answer. A kill loses and repeats nothing."""
 
 _GENERATOR_STOP_S: Final = 2.0
 """A generator may wait for its source without end. A kill loses and repeats no atom."""
@@ -99,7 +102,7 @@ def children_of(options: ChildOptions, settings: Config) -> list[Child]:
 
 
 class Followers:
-    """The processes that the newest deployment asks for: an applier of each view, and the process that calls effects."""
+    """The processes that the newest deployment asks for: appliers of views, captures, and the process that calls effects."""
 
     def __init__(self, options: ChildOptions, settings: Config) -> None:
         self._options = options
@@ -118,7 +121,9 @@ class Followers:
             with suppress(PenstockError):
                 views = self._deployments.views()
                 effects = self._deployments.effects()
+                captures = self._deployments.captures()
                 self._children = [self._applier(view) for view in views]
+                self._children += [self._capture(name) for name in captures]
                 self._children += [self._effects()] if effects else []
                 self._stamp = stamp
         return self._children
@@ -133,6 +138,18 @@ class Followers:
             words=("view", "feed"),
             behind=(view,),
             flags=flags,
+        )
+        return replace(child, needed=False, patience_s=_PATIENCE_S)
+
+    def _capture(self, name: str) -> Child:
+        child = _child(
+            capture_files.ROLE,
+            self._options,
+            self._settings,
+            words=("capture", "feed"),
+            behind=(name,),
+            flags=["--deployed"],
+            stop_s=_CAPTURE_STOP_S,
         )
         return replace(child, needed=False, patience_s=_PATIENCE_S)
 
@@ -198,5 +215,6 @@ def _child(
     for assignment in (*options.assignments, f"gateway.port={settings.gateway.port}"):
         program += ["--set", assignment]
     # A process that has ended comes back with the code that is in force: the source may have changed since.
-    again = () if role in (ROLE, view_files.ROLE, effect_files.ROLE) else ("--deployed",)
+    given = (ROLE, view_files.ROLE, effect_files.ROLE, capture_files.ROLE)
+    again = () if role in given else ("--deployed",)
     return Child(role, program, ready, progress, stop_s, again=again)

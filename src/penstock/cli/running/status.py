@@ -15,6 +15,7 @@ from penstock.cli.remote import RemoteOptions
 from penstock.dataflow.rates import Rates
 from penstock.errors import JournalUnavailable
 from penstock.files.layout import RUN
+from penstock.process.capture_standing import CaptureStanding
 from penstock.process.clock_jumps import ClockJumps
 from penstock.process.effect_files import EffectsReport
 from penstock.process.generator_progress import GeneratorProgress
@@ -86,6 +87,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         partitions: The number of partitions; None before the first epoch.
         views: How each view stands.
         effects: The report of the process that calls effects; None if none has run here.
+        captures: How each stream of changes stands.
         lease: Which driver holds the lease of an application in an object store, and since when it is unchanged.
         log: Where the log lies: `embedded, in FOLDER`, or its topic; empty before the first start.
         hosts: The hosts of an application in an object store.
@@ -110,6 +112,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     clock_jumps: ClockJumps = ClockJumps()
     views: list[ViewStanding] = []
     effects: EffectsReport | None = None
+    captures: list[CaptureStanding] = []
     lease: LeaseStanding | None = None
     log: str = ""
     hosts: list[HostStanding] = []
@@ -183,6 +186,7 @@ def _status(
         clock_jumps=seen.clock_jumps,
         views=seen.views,
         effects=seen.effects,
+        captures=seen.captures,
         lease=seen.lease,
         log=seen.log_text,
         hosts=list(hosts),
@@ -246,6 +250,7 @@ def _show(status: Status, console: "Console") -> None:
         console.print(generator_text(generator), style="red" if generator.reason else "")
     _show_views(status.views, console)
     _show_effects(status.effects, console)
+    _show_captures(status.captures, console)
     _show_notes(status, console)
     if status.incidents:
         newest = status.incidents[0]
@@ -326,6 +331,16 @@ def _show_effects(effects: EffectsReport | None, console: "Console") -> None:
     text = "; ".join(filter(None, (text, effects.reason, effects.remedy)))
     is_well = effects.state == "following" and not (dead or effects.reason)
     console.print(text, style="" if is_well else "yellow", markup=False)
+
+
+def _show_captures(captures: list[CaptureStanding], console: "Console") -> None:
+    for each in captures:
+        kept = "" if each.retained_bytes is None else f", {each.retained_bytes / 1e6:,.1f} MB kept"
+        text = f"changes {each.name}: {each.state}, {each.rows:,} rows, {each.lag_s:.1f} s behind{kept}"
+        unfit = f"{each.unfit:,} rows do not fit their record" if each.unfit else ""
+        text = "; ".join(filter(None, (text, each.reason, each.remedy, unfit)))
+        is_well = each.state in ("following", "reading") and not each.unfit
+        console.print(text, style="" if is_well else "yellow", markup=False)
 
 
 def view_text(view: ViewStanding) -> str:

@@ -103,11 +103,14 @@ def feed(
     serve_applier(application, name, settings, supervised=supervised)
 
 
-def named_view(options: DataOptions, words: list[str] | None) -> tuple[DataOptions, str]:
+def named_view(
+    options: DataOptions, words: list[str] | None, what: str = "a view"
+) -> tuple[DataOptions, str]:
     """Return the options with the application that the words name, and the view.
 
     Args:
         words: `APP NAME`, or `NAME` if options or settings name the application or its data directory.
+        what: What the name is of.
     """
     match words:
         case [name]:
@@ -115,4 +118,4 @@ def named_view(options: DataOptions, words: list[str] | None) -> tuple[DataOptio
         case [app, name]:
             return replace(options, named=app), name
         case _:
-            raise ConfigError("write the name of a view; before it, the application: APP NAME")
+            raise ConfigError(f"write the name of {what}; before it, the application: APP NAME")

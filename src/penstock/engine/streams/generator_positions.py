@@ -1,7 +1,8 @@
-"""The positions of generators: how many atoms of each generator are on its stream.
+"""The positions of generators: how many atoms of each generator are on its stream; and those of streams of changes.
 
 A generator appends its atoms under the ids `{application}/{generator}/{number}`; behind a gateway with keys, the id
 begins with the principal. The log forgets ids after a time. So the number of the next atom is a system row, which stays.
+The id of an atom of changes has the position behind it in the database, which becomes such a row, too.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,10 @@ import msgspec
 from penstock.base.ids import EntityKey
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.step_runner import Writes
-from penstock.engine.streams.system_rows import GENERATOR, system_key
+from penstock.engine.streams.system_rows import CAPTURE, GENERATOR, system_key
 from penstock.model.application import App
 from penstock.model.context import Read
+from penstock.model.streams.change_stream import SourcePosition, position_in, stream_of_atom
 
 _PRINCIPAL: Final = "~"
 _DIGITS_MAX: Final = 18
@@ -54,18 +56,36 @@ def position_of(row: bytes | None) -> int:
     return 0 if row is None else msgspec.msgpack.decode(row, type=int)
 
 
+def capture_key(stream: str) -> EntityKey:
+    """Return the key of the row with the position of a stream of changes."""
+    return system_key(CAPTURE, stream)
+
+
+def capture_position_of(row: bytes | None) -> SourcePosition | None:
+    """Return the position of a stream of changes; None before its first atom."""
+    return None if row is None else position_in(msgspec.msgpack.decode(row, type=str))
+
+
 class GeneratorPositions:
-    """Keeps the positions of an application's generators in its state."""
+    """Keeps the positions of an application's generators and streams of changes in its state."""
 
     def __init__(self, app: App, read: Read, apply: Callable[[Writes], None]) -> None:
         self._app_name = app.name
         self._generators = app.topology.generators
+        self._captures = app.topology.captures
         self._read = read
         self._apply = apply
 
     def note(self, cascade: Cascade) -> None:
-        """Note the position of a generator if a record is one of its atoms."""
-        if not self._generators or not cascade.published:
+        """Note the position of a generator, or of a stream of changes, if a record is one of its atoms."""
+        if not cascade.published:
+            return
+        if self._captures and (captured := stream_of_atom(cascade.root)) is not None:
+            stream, position = captured
+            if stream == cascade.published[0].stream:
+                self._apply({capture_key(stream): msgspec.msgpack.encode(position)})
+            return
+        if not self._generators:
             return
         generated = generated_id(self._app_name, cascade.root)
         generator = generated and self._generators.get(generated.generator)

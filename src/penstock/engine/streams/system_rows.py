@@ -48,6 +48,9 @@ LATE: Final = "$late"
 GENERATOR: Final = "$generator"
 """The number of the next atom of a generator; the key is the id of its atoms without their numbers."""
 
+CAPTURE: Final = "$capture"
+"""The position of a stream of changes in the log of its database; the key is the name of the stream."""
+
 TABLE: Final = "$table"
 """The rows of an entity in a published table; the key has the name of the table and the key of the entity."""
 

@@ -37,7 +37,7 @@ from penstock.gateway.route import (
 from penstock.gateway.work_threads import WorkThreads
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App, unknown
-from penstock.model.views.target_choice import TargetChoice
+from penstock.model.target_choice import TargetChoice
 from penstock.process.config import Config
 from penstock.process.view_files import folder_of
 from penstock.sql_view.view_client import query, socket_of, view_client

@@ -13,6 +13,7 @@ from penstock.journal.api import Journal
 from penstock.log.api import Log
 from penstock.log.kafka_config import EMBEDDED
 from penstock.process import presence
+from penstock.process.capture_standing import capture_standings
 from penstock.process.clock_jumps import clock_jumps
 from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import lease_standing
@@ -283,6 +284,7 @@ class _CurrentGauges:
             )
         yield from _view_metrics(self._data, status.epoch)
         yield from _effect_metrics(self._data)
+        yield from _capture_metrics(self._data)
         atoms = GaugeMetricFamily(
             "penstock_generator_atoms",
             "Atoms of a generator that are on its stream.",
@@ -433,6 +435,42 @@ def _view_metrics(data: Path, newest: Epoch) -> "Iterator[Metric]":
             asked.add_metric([view.name], view.asked_ms / 1_000)
             rests.add_metric([view.name], int(view.rests))
     yield from (epoch, lag, failed, states, unerased, gaps, asked, rests)
+
+
+def _capture_metrics(data: Path) -> "Iterator[Metric]":
+    """Yield the metrics of the streams of changes of databases."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415
+
+    names = ["stream"]
+    states = GaugeMetricFamily(
+        "penstock_captures_state",
+        "1 for the state that a stream of changes has.",
+        labels=["stream", "state"],
+    )
+    lag = GaugeMetricFamily(
+        "penstock_captures_lag_seconds",
+        "How old the newest transaction was when it came; 0 if nothing is left to take.",
+        labels=names,
+    )
+    kept = GaugeMetricFamily(
+        "penstock_captures_retained_bytes",
+        "How much of its log the database keeps for the stream.",
+        labels=names,
+    )
+    rows = CounterMetricFamily(
+        "penstock_captures_rows", "Rows since the start of the process.", labels=names
+    )
+    unfit = CounterMetricFamily(
+        "penstock_captures_unfit_rows", "Rows that their record cannot hold.", labels=names
+    )
+    for each in capture_standings(data):
+        states.add_metric([each.name, each.state], 1)
+        lag.add_metric([each.name], each.lag_s)
+        rows.add_metric([each.name], each.rows)
+        unfit.add_metric([each.name], each.unfit)
+        if each.retained_bytes is not None:
+            kept.add_metric([each.name], each.retained_bytes)
+    yield from (states, lag, kept, rows, unfit)
 
 
 def _effect_metrics(data: Path) -> "Iterator[Metric]":

@@ -35,12 +35,14 @@ class Stream(Generic[T]):
         declared: The type as it was declared, with its constraints.
         where: `file:line` of the declaration.
         is_open: Whether appends from outside and `emit` may publish on it.
+        is_captured: Whether a process takes its atoms from a database; see `change_stream`.
         event_type: Encodes and decodes the events; set when an application is built.
         limits: The limits on appends, as texts; see `penstock.limit`.
         origin: The stream itself, or the stream of another application that it stands for.
     """
 
     is_open = False
+    is_captured = False
     limits: tuple[str, ...] = ()
 
     def __init__(self, name: str, annotation: Any, where: str) -> None:

@@ -14,6 +14,7 @@ from penstock.base.record import simplified
 from penstock.model.declaration import where_of
 from penstock.model.entity_type import EntityType
 from penstock.model.resolver import Resolver
+from penstock.model.streams.change_stream import ChangeStream
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.flow import Flow, OnFailure, Workflow
 from penstock.model.streams.generator import Generator
@@ -152,6 +153,7 @@ class Topology:
         tables: The published tables, by name.
         tables_of: The published tables of each class that has some, by the name of the stream of its changed entities.
         copies: The workflows that begin with the rows of a table, by name; they are not among the late ones.
+        captures: The streams of the changes of a database, by name.
     """
 
     streams: dict[str, Stream[Any]] = field(default_factory=dict)
@@ -168,6 +170,7 @@ class Topology:
     tables: dict[str, PublishedTable[Any]] = field(default_factory=dict)
     tables_of: dict[str, list[PublishedTable[Any]]] = field(default_factory=dict)
     copies: dict[str, Workflow[Any]] = field(default_factory=dict)
+    captures: dict[str, ChangeStream[Any]] = field(default_factory=dict)
 
     def settle(self) -> None:
         """Settle the types of all events, after the entity classes."""
@@ -247,6 +250,10 @@ class _Building:
                 self.add(stream.splitter)
             case PublishedTable():
                 self._add_table(stream)
+            case ChangeStream():
+                self._add_stream(stream)
+                stream.plan(self._resolver.complaints)
+                self.topology.captures[stream.name] = stream
             case _:
                 self._add_stream(stream)
 

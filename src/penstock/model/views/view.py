@@ -18,8 +18,8 @@ from penstock.model.resolver import Resolver
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.row_function import RowFunction, rows_of
 from penstock.model.streams.stream import NAME, UNKNOWN, Stream
+from penstock.model.target_choice import TargetChoice
 from penstock.model.views.sql_table import SqlTable
-from penstock.model.views.target_choice import TargetChoice
 
 _HIDDEN: Final = "_"
 

@@ -99,6 +99,7 @@ class DeployExecutor:
                     waiting=loaded.waiting,
                     views=loaded.views,
                     effects=loaded.effects,
+                    captures=loaded.captures,
                 )
 
 

@@ -167,6 +167,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
         late: The workflows that begin with earlier atoms of their sources.
         scans: The first piece of each scan that published tables may need.
         schedules: The times of functions.
+        captures: The names of the streams of changes.
     """
 
     schemas: dict[str, Versions]
@@ -177,6 +178,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
     effects: tuple[str, ...]
     scans: list[TableScan]
     schedules: list[Schedule] = []
+    captures: tuple[str, ...] = ()
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True):

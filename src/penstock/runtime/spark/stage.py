@@ -466,6 +466,7 @@ class Worker:
             tuple(code.app.effects),
             first_pieces(code.app.topology, since),
             list(code.app.schedules.values()),
+            tuple(code.app.topology.captures),
         )
         return TaskResult(loaded=messages.encode(loaded))
 

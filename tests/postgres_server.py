@@ -1,15 +1,13 @@
-"""One PostgreSQL server for all tests of a process; each test has schemas of its own."""
+"""One PostgreSQL server for all tests of a process; each test has schemas, or a database, of its own."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import psycopg
 import pytest
 
 from benchmarks.cluster import Cluster, running_cluster
-from penstock.gateway.serving import free_port
 
 PASSWORD: Final = "se:cr%t/wörd"
 SETTINGS: Final = {
@@ -18,12 +16,17 @@ SETTINGS: Final = {
     "shared_buffers": "32MB",
     "max_connections": "40",
     "log_min_messages": "fatal",
+    "wal_level": "logical",
+    "max_wal_senders": "20",
+    "max_replication_slots": "40",
 }
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Cluster]:
     """Start a server; without PostgreSQL, skip the tests that need it, but fail if CI is set."""
+    from penstock.gateway.serving import free_port  # noqa: PLC0415 -- as below
+
     settings = SETTINGS | {"port": str(free_port("127.0.0.1"))}
     try:
         # The server has a user of its own, who must be able to enter the directory.
@@ -36,6 +39,8 @@ def postgres() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def login(postgres: Cluster) -> str:
     """Return the connection string of a user who needs a password, and owns the schema `desk` alone."""
+    import psycopg  # noqa: PLC0415 -- every run of tests loads this module
+
     rules = postgres.socket / "data" / "pg_hba.conf"
     mode = rules.stat().st_mode
     rules.write_text(f"host all clerk 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
