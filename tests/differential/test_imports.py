@@ -24,9 +24,11 @@ from penstock.exchange import import_order
 from penstock.exchange.export import Export, export
 from penstock.exchange.import_order import ImportOrder, ImportReport
 from penstock.files.local_root import LocalRoot
+from penstock.history.backup import Backups
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import replay
+from penstock.history.restore import restore
 from penstock.journal.staged import StagedRows
 from penstock.log.api import Entry
 from penstock.model.call import Call, encoded
@@ -368,3 +370,29 @@ def test_an_export_of_an_earlier_epoch_has_its_entities(bulk: Bulk, tmp_path: Pa
     again.advance()
     assert again.state() == before
     again.inline.close()
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_an_import_during_a_backup_is_whole_in_it(
+    bulk: Bulk, tmp_path: Path, *, commits: bool
+) -> None:
+    """Ordered when the files of the backup are listed, its rows are there, whether its epoch was committed meanwhile or not."""
+    bulk.call("Item", "before", "create", price="1", stock=1)
+    bulk.advance()
+    source = lines(tmp_path / "items.jsonl", *ROWS)
+    ordered: list[ImportReport] = []
+
+    def reached(step: str) -> None:
+        if step == "backup-file-copied" and not ordered:
+            ordered.append(bulk.order(source, id="meanwhile"))
+            if commits:
+                bulk.advance()
+
+    Backups(tmp_path / "backups").make(bulk.data, "bulk", reached)
+    assert ordered
+    copy = tmp_path / "copy"
+    restore(tmp_path / "backups", copy, None)
+    driver = Inline(copy, 2, SPEC, "bulk", small_epoch=3)
+    driver.advance(int(driver.log.end()))
+    assert len(state_of(driver.journal)) == 1 + len(ROWS)
+    driver.close()

@@ -63,6 +63,11 @@ def importable(app: App, entity: str) -> EntityType:
     Raises:
         RequestError: The class does not exist, or only requests can create its entities.
     """
+    if entity not in app.entities and entity in app.topology.streams:
+        raise RequestError(
+            f"{entity} is a stream, and an import makes entities of a class; the events of a file are appended by a generator: "
+            f'generator("{entity}-file", {entity}, from_file("events.jsonl"), atom_size=1000), or by penstock append'
+        )
     if entity not in app.entities:
         raise RequestError(unknown("class", entity, app.entities))
     entity_type: EntityType = app.entities[entity]

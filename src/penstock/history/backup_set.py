@@ -30,6 +30,8 @@ from penstock.journal.inventory import Inventory
 from penstock.journal.staged import StagedRows
 from penstock.journal.staged import file_of as staged_file
 from penstock.log.copy_prefix import PositionRange
+from penstock.model.control import Import
+from penstock.orders.order import controls_between
 from penstock.process.data_directory import DataDirectory
 from penstock.retention import savepoints
 from penstock.snapshots.snapshot import Snapshots
@@ -84,7 +86,9 @@ def collect(
             continue
         copied = copy_log()
         if copied.start <= reached <= copied.end:
-            return backup_set
+            if _has_rows(data, backup_set, reached, copied.end):
+                return backup_set
+            continue  # an import was ordered since its files were listed
         if copied.end < reached or reached == former:
             raise Diverged(
                 f"{data / LOG} holds {copied.start} to {copied.end}, but the journal has read it "
@@ -92,6 +96,17 @@ def collect(
             )
         # The log was truncated beyond this epoch, so newer epochs are committed: list them.
         former = reached
+
+
+def _has_rows(data: Path, backup_set: BackupSet, reached: Lsn, end: Lsn) -> bool:
+    """Say whether a set has the rows of each import that waits in the copied log."""
+    listed = {file.path for file in backup_set.files}
+    with closing(DataDirectory(data).open_log()) as log:
+        if log.start() > reached:  # since the copy: the epochs that have the rows are newer
+            return False
+        waiting = controls_between(log, reached, end)
+    pieces = (name for each in waiting if isinstance(each, Import) for name in each.pieces)
+    return all(staged_file(name) in listed for name in pieces)
 
 
 def identity_of(data: Path, app: str) -> str:

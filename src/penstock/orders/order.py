@@ -205,12 +205,17 @@ def waiting_controls(journal: Journal, log: Log) -> list[Control]:
     """Return the control records in the log that no epoch has executed yet, in order."""
     last = journal.last()
     start = Lsn(0) if last is None else last.positions.get(ONLY_PARTITION, Lsn(0))
-    waiting = []
-    for lsn in log.controls(start, log.end()):
+    return controls_between(log, start, log.end())
+
+
+def controls_between(log: Log, start: Lsn, end: Lsn) -> list[Control]:
+    """Return the control records in [start, end) of the log, in order."""
+    controls = []
+    for lsn in log.controls(start, end):
         (record,) = log.read(lsn, Lsn(lsn + 1))
         if is_control(record.body):
-            waiting.append(decode_control(record.body))
-    return waiting
+            controls.append(decode_control(record.body))
+    return controls
 
 
 def settled(settings: Config, lsn: Lsn, timeout_s: float, what: str) -> Reply:

@@ -10,6 +10,7 @@ from penstock.cli.error_output import USER_ERROR
 from penstock.cli.options import AppOptions, FormatOption, JsonOption, check_class_word
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,10 +85,13 @@ def command(
     import msgspec
 
     from penstock.cli.progress import ProgressBar
-    from penstock.errors import ConfigError
     from penstock.exchange.import_order import ImportOrder
 
     is_file = remote.url is None and "://" not in source
+    if is_file and not Path(source).is_file():
+        raise ConfigError(
+            f"the file {source} does not exist; write its path, or the URL of a database"
+        )
     given = {
         "entity": entity,
         "source": str(Path(source).absolute()) if is_file else source,
