@@ -28,6 +28,7 @@ from penstock.errors import (
     LogUnavailable,
     MigrationFailed,
     NoSuchEntity,
+    NotUnique,
     OperationalError,
     OutsideTransaction,
     Overloaded,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from penstock.model.effect import Final, Outcome, effect, effect_id, secret
     from penstock.model.entity import Entity, entity, key
     from penstock.model.handler import internal, readonly, transactional
+    from penstock.model.index import index, unique
     from penstock.model.limit import limit
     from penstock.model.migration import migrate
     from penstock.model.registry import registry
@@ -129,6 +131,7 @@ __all__ = [
     "Mailed",
     "MigrationFailed",
     "NoSuchEntity",
+    "NotUnique",
     "OperationalError",
     "Outcome",
     "OutsideTransaction",
@@ -173,6 +176,7 @@ __all__ = [
     "gather",
     "generator",
     "http",
+    "index",
     "internal",
     "kafka",
     "key",
@@ -207,6 +211,7 @@ __all__ = [
     "states",
     "stream",
     "transactional",
+    "unique",
     "uuid",
     "view",
     "was",
@@ -219,6 +224,7 @@ _DEFINITIONS: typing.Final = {
     "penstock.model.effect": ("Final", "Outcome", "effect", "effect_id", "secret"),
     "penstock.model.entity": ("Entity", "entity", "key"),
     "penstock.model.handler": ("internal", "readonly", "transactional"),
+    "penstock.model.index": ("index", "unique"),
     "penstock.model.limit": ("limit",),
     "penstock.model.migration": ("migrate",),
     "penstock.model.registry": ("registry",),

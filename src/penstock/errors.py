@@ -144,6 +144,12 @@ class AlreadyExists(Aborted):
     code: str = "already-exists"
 
 
+class NotUnique(Aborted):
+    """Two entities would have the same value of attributes that are declared with `unique()`."""
+
+    code: str = "not-unique"
+
+
 class DanglingReference(Aborted):
     """An attribute with `reference(exists=True)` refers to an entity that does not exist."""
 

@@ -54,6 +54,7 @@ STATUS: Final = {
     "unhandled": 400,
     "no-such-entity": 404,
     "already-exists": 409,
+    "not-unique": 409,
     "dangling-reference": 409,
     "unencodable": 400,
     "limit-exceeded": 400,

@@ -168,6 +168,11 @@ class SubjectKeys:
         """Say whether the key of encrypted data is destroyed; this decrypts nothing."""
         return generation_of(sealed) < self._newest().generation(subject)
 
+    def pseudonym(self, data: bytes) -> str:
+        """Return a hash of data that cannot be computed without the tree; no erasure changes it."""
+        salt = self._newest().salt
+        return blake2b(data, key=salt, digest_size=_KEY_BYTES, person=b"index value").hexdigest()
+
     def erasures(self) -> int:
         """Return how many erasures there have been; the number changes with each of them."""
         return sum(self._newest().erased.values())

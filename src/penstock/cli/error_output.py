@@ -71,6 +71,7 @@ ADVICE: Final = {
     "no-such-entity": 'Check the key: penstock sql "FROM CLASS" APP lists the entities of a class; '
     "penstock call APP CLASS KEY create makes one.",
     "already-exists": "Choose another key, or leave the key out (-) to have one derived.",
+    "not-unique": "Choose another value, or change that of the other entity first.",
     "dangling-reference": "Create the entity that it refers to first, or refer to another one.",
     "unencodable": "The value must fit its annotation; penstock explain APP shows the types.",
     "limit-exceeded": "Make the handler do less, or raise the limit that the message names.",

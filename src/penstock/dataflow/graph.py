@@ -24,7 +24,7 @@ STREAMS: Final = "streams/"
 class Action(StrEnum):
     """The effect of a method on an operator.
 
-    `read` and `write` name an attribute. `emit` publishes an event on a stream, `send` sends a request, and `ask`
+    `read` and `write` name an attribute, and `find` an index. `emit` publishes an event on a stream, `send` sends a request, and `ask`
     asks a portal or an entity. `reply` leads from a portal to the task that replies, and `feed` from a stream to a
     consumer.
     """
@@ -35,6 +35,7 @@ class Action(StrEnum):
     CREATE = "create"
     DELETE = "delete"
     EXISTS = "exists"
+    FIND = "find"
     EMIT = "emit"
     SEND = "send"
     ASK = "ask"
@@ -127,7 +128,7 @@ class Operator:
     """An entity class, or a function without state: it has no key, and one method of its name.
 
     The entities of a `personal` class are persons, whose data are encrypted. An `effect` is a function that calls the outside,
-    after the transaction; nothing is known of its own calls.
+    after the transaction; nothing is known of its own calls. `indexes` are texts: `by_owner(owner), ordered by due`.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Operator:
     where: SourceLocation
     personal: bool = False
     effect: bool = False
+    indexes: tuple[str, ...] = ()
 
 
 @unique

@@ -29,6 +29,7 @@ _SHORT: Final = {
     Action.CREATE: "",
     Action.DELETE: "",
     Action.EXISTS: "",
+    Action.FIND: "",
     Action.CALL: "",
     Action.EMIT: "emits",
     Action.SEND: "sends ",

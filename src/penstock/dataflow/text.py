@@ -149,6 +149,7 @@ _VERBS: Final = {
     Action.CREATE: "creates",
     Action.DELETE: "deletes",
     Action.EXISTS: "asks for",
+    Action.FIND: "finds by",
     Action.EMIT: "emits",
     Action.SEND: "sends",
     Action.ASK: "asks",
@@ -202,6 +203,7 @@ def _operator(operator: Operator, links: Sequence[Link], rates: Rates) -> list[s
     if operator.key is not None:
         lines.append(f"  {operator.key.text}  (key)")
         lines += [f"  {attribute.text}" for attribute in operator.attributes]
+        lines += [f"  {index}" for index in operator.indexes]
         lines += [row[2:] for row in _rows(links, operator.name, rates)]  # to published tables
     for method in operator.methods:
         called = Endpoint(operator.name, method.name).text

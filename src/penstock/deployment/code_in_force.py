@@ -34,7 +34,8 @@ from penstock.journal.deployments import (
     replaces_source,
 )
 from penstock.model.application import App
-from penstock.model.control import DeployedCode
+from penstock.model.control import Deploy, DeployedCode
+from penstock.orders.order import waiting_controls
 from penstock.process.data_directory import DataDirectory
 
 _log = logging.getLogger(__name__)
@@ -187,14 +188,32 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
 def spec_to_run(data: Path, spec: str) -> str:
     """Return the application that a driver runs which starts with `spec`: the code in force, or `spec` itself.
 
-    `replaces_source` says which. A source that was never deployed is deployed by the start.
+    `replaces_source` says which. A source that was never deployed is deployed by the start, unless the record of its deployment
+    waits in the log: this has its place in the order.
     """
     code, in_force = _continued(data, spec)
     if in_force is None:
-        return spec
+        return spec if (former := _waited_for(data, spec)) is None else former
     if not is_same_source(code, in_force.code):
         facts = {"number": in_force.number, "since": in_force.since}
         _log.warning("the source was replaced by a deployment, which stays in force", extra=facts)
+    return unpacked(data, in_force.code).spec
+
+
+def _waited_for(data: Path, spec: str) -> str | None:
+    """Return the code in force, unpacked, if the deployment of a source waits in the log; else None."""
+    in_force = deployment_in_force(data)
+    code = None if in_force is None else loaded_code(spec)
+    if in_force is None or code is None or is_same_source(in_force.code, code):
+        return None
+    directory = DataDirectory(data)
+    with (
+        closing(directory.open_journal_of(directory.app_name or "")) as journal,
+        closing(directory.open_log()) as log,
+    ):
+        waiting = [each.code for each in waiting_controls(journal, log) if isinstance(each, Deploy)]
+    if not any(is_same_source(each, code) for each in waiting):
+        return None
     return unpacked(data, in_force.code).spec
 
 

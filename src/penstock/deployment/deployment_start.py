@@ -4,7 +4,7 @@ The archive of the source is durable before the deployment names it.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from penstock.deployment.source import (
     packed,
     sources_of,
 )
-from penstock.errors import OperationalError
+from penstock.errors import ConfigError, OperationalError
 from penstock.files.durable import storage
 from penstock.files.roots import journal_root
 from penstock.journal.api import Journal, newest_epoch
@@ -27,6 +27,7 @@ from penstock.journal.deployments import (
     is_same_source,
     needed_archives,
 )
+from penstock.journal.shapes import Shapes
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.versions.waiting_types import waiting_types
@@ -49,6 +50,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         The new deployment; None if nothing is recorded.
 
     Raises:
+        ConfigError: The code has another index over entities that are stored.
         Corrupt: The file of deployments is damaged.
     """
     location = locate(spec)
@@ -68,6 +70,10 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
     with storage(f"store the source of {location.module}"), deployments.root.alone():
         Archives(data).put(archive)
         former = deployment_at(deployments.every(), since)
+        if former is not None and former.indexes != app.indexes:
+            stored = Shapes(deployments.root, {}).versions()
+            command = f"penstock deploy {spec} --data {data}"
+            _check_indexes(former.indexes, app.indexes, stored, command)
         live = former is not None and former.live and is_same_source(former.code, code)
         now_us, waiting = wall_clock_us(), waiting_types(app)
         deployment = deployments.record(
@@ -80,11 +86,32 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
             views=app.views,
             effects=app.effects,
             captures=app.topology.captures,
+            indexes=app.indexes,
         )
     if deployment is not None:
         facts = {"number": deployment.number, "since": since, "archive": code.archive}
         _log.info("a deployment is recorded", extra=facts)
     return deployment
+
+
+def _check_indexes(
+    former: Mapping[str, str], present: Mapping[str, str], stored: Container[str], command: str
+) -> None:
+    """Check that the state has the indexes of code that a start brings: only the record of a deployment builds them.
+
+    Args:
+        former: The definitions of the indexes that the state has.
+        present: Those of the code.
+        stored: The classes with stored entities.
+        command: The order that deploys the code.
+    """
+    differing = {place for place, _ in former.items() ^ present.items()}
+    for place in sorted(differing):
+        if place.partition(".")[0] in stored:
+            raise ConfigError(
+                f"the index {place} differs from that of the deployed code, and its class has stored entities; first give the "
+                f"order {command}, and then start again: the start carries it out"
+            )
 
 
 def remove_surplus_archives(

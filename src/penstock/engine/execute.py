@@ -31,6 +31,7 @@ from penstock.model.catch_up import CATCH_UP
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
+from penstock.model.index import change_indexes
 from penstock.model.personal import ERASED
 from penstock.model.references import require_references
 from penstock.model.request import (
@@ -267,6 +268,7 @@ class Executor:
     __slots__ = (
         "_app",
         "_has_strict_references",
+        "_indexed",
         "_limits",
         "_published",
         "_read",
@@ -301,6 +303,7 @@ class Executor:
         )
         tables = app.topology.tables.values()
         self._published = frozenset(table.source.stored_name for table in tables if table.source)
+        self._indexed = app.indexed
         self.secret = b""
         self.isolation = Isolation(app, limits.depth)
         self.interrupted: str | None = None
@@ -497,6 +500,8 @@ class Executor:
             changed = next(iter(writes))
             raise ReadonlyViolation(f"{signature.name} is @readonly and changed {changed}")
         check_sizes(self._limits, len(txn.before), size, writes, txn.outbox)
+        if writes and self._indexed:  # the rows of indexes are no part of what the sizes limit
+            change_indexes(txn, writes, self._indexed)
         if txn.outbox:
             self.room.check(txn.outbox)
         # Last: a transaction must not fail because somebody publishes a table.

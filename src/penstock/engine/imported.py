@@ -6,6 +6,9 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from penstock.base.ids import EntityKey
+from penstock.errors import NotUnique, RequestError
+from penstock.model.entity_type import EntityType
+from penstock.model.index import IndexChanges
 
 Existing = Literal["refuse", "replace", "skip"]
 """The treatment of a row whose entity exists: the whole import is refused, or the row counts, or the entity stays."""
@@ -85,6 +88,49 @@ def imported(
         states.append(state)
     created, named = len(texts) - replaced, tuple(taken[:NAMED_MAX])
     return ImportedRows(texts, states, created, replaced, unchanged, len(taken), named)
+
+
+class ImportedIndexes:
+    """The changes of indexes that imported rows make.
+
+    Args:
+        entity_type: The class of the rows.
+        read: Returns a row of the state before the import.
+    """
+
+    def __init__(self, entity_type: EntityType, read: Callable[[EntityKey], bytes | None]) -> None:
+        self._type = entity_type
+        self._read = read
+        self._changes = IndexChanges(read)
+
+    def note(self, rows: ImportedRows) -> None:
+        """Note rows that change the state; raises `RequestError` as `rows`."""
+        if not self._type.indexes:
+            return
+        for text, state in zip(rows.texts, rows.states, strict=True):
+            key = EntityKey(self._type.prefix + text)
+            before = self._read(key)
+            if before is not None:
+                before = self._type.present(self._type.key_at(text), before)
+            try:
+                self._changes.note(self._type, key, before, state)
+            except NotUnique as error:
+                raise _not_unique(error) from error
+
+    def rows(self) -> dict[EntityKey, bytes | None]:
+        """Return the rows of indexes that change.
+
+        Raises:
+            RequestError: Two entities would have the same value of a unique index; the import is refused.
+        """
+        try:
+            return self._changes.rows()
+        except NotUnique as error:
+            raise _not_unique(error) from error
+
+
+def _not_unique(error: NotUnique) -> RequestError:
+    return RequestError(f"{error}; nothing is imported")
 
 
 def result_of(entity: str, every: Sequence[ImportedRows], epoch: int) -> ImportResult:

@@ -19,8 +19,9 @@ from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
 from penstock.base.subject_keys import SubjectKeys
 from penstock.deployment.loading import Location, load, locate
 from penstock.deployment.side_modules import modules_below
+from penstock.engine.built_indexes import index_updates
 from penstock.engine.execute import Limits
-from penstock.engine.replay import RecordedEpoch, ValueDifference
+from penstock.engine.replay import RecordedEpoch, ValueDifference, apply_changes
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.recorded_cascade import (
     NOTHING,
@@ -245,6 +246,8 @@ def what_if(
     first, last = span
     state = history.state_before(first)
     check_classes(scenario, history.schemas(), state, first)
+    if scenario.other_code and scenario.app.indexes != scenario.recorded_by.indexes:
+        apply_changes(state, _index_updates(scenario, state))
     run = _ScenarioRun(history, scenario, limits, state)
     with frozen_heap(), ExitStack() as stack:
         began = time.perf_counter()
@@ -272,6 +275,18 @@ def what_if(
         run.cascades,
         run.refused,
         tuple(dict.fromkeys(run.deployments)),
+    )
+
+
+def _index_updates(
+    scenario: Scenario, state: Mapping[EntityKey, bytes]
+) -> dict[EntityKey, bytes | None]:
+    """Return the changes of a state that give it the indexes of other code."""
+    keys = sorted(state)
+    return index_updates(
+        scenario.app,
+        scenario.recorded_by.indexes,
+        lambda prefix: [(key, state[key]) for key in keys if key.startswith(prefix)],
     )
 
 

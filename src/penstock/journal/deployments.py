@@ -41,6 +41,7 @@ class Deployment(msgspec.Struct, frozen=True):
         views: The names of the views that the code declares.
         effects: Those of its effects.
         captures: Those of its streams of changes.
+        indexes: The definitions of its indexes; see `App.indexes`.
     """
 
     number: int
@@ -54,6 +55,7 @@ class Deployment(msgspec.Struct, frozen=True):
     views: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     captures: tuple[str, ...] = ()
+    indexes: dict[str, str] = {}
 
 
 class Deployments:
@@ -91,6 +93,7 @@ class Deployments:
         views: Iterable[str] = (),
         effects: Iterable[str] = (),
         captures: Iterable[str] = (),
+        indexes: Mapping[str, str] = MappingProxyType({}),
     ) -> Deployment | None:
         """Add a deployment durably, unless the last deployment has the same code.
 
@@ -103,6 +106,7 @@ class Deployments:
             views: The names of the views that the code declares.
             effects: Those of its effects.
             captures: Those of its streams of changes.
+            indexes: The definitions of its indexes.
 
         Returns:
             The new deployment; None if the last deployment has the same code.
@@ -122,7 +126,7 @@ class Deployments:
             raise ClassChanged(refusal_of(refusals))
         fresh = {what: shape for what, shape in waiting.items() if known.get(what) != shape}
         number = len(used) + 1
-        declared = tuple(views), tuple(effects), tuple(captures)
+        declared = tuple(views), tuple(effects), tuple(captures), dict(indexes)
         added = Deployment(number, since, time_us, code, shapes, live, by, fresh, *declared)
         self._write([*used, added])
         return added
@@ -148,6 +152,11 @@ class Deployments:
         """Return the streams of changes of the newest deployment; none before the first; raises as `views`."""
         every = self.every()
         return every[-1].captures if every else ()
+
+    def indexes_at(self, epoch: Epoch) -> dict[str, str]:
+        """Return the definitions of the indexes of the code that executes an epoch; raises as `views`."""
+        deployment = deployment_at(self.every(), epoch)
+        return {} if deployment is None else deployment.indexes
 
     def check(self, since: Epoch, waiting: Mapping[str, Shape]) -> None:
         """Check that waiting values have the same meaning in code that would be deployed.

@@ -26,6 +26,7 @@ from penstock.model.effect import complaints_of_effects, plan_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import function_in, misplaced_mark
+from penstock.model.index import bind_indexes
 from penstock.model.limit import declare_times, limits_of
 from penstock.model.migration import take_migrations
 from penstock.model.references import subject_in
@@ -419,6 +420,23 @@ class App:
                 )
 
     @property
+    def indexed(self) -> dict[str, EntityType]:
+        """The entity classes with indexes, by stored name."""
+        return {name: each for name, each in self.stored.items() if each.indexes}
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """The definitions of the indexes, by the stored name of the class and the name of the index: `Task.by_owner`.
+
+        The rows of an index fit one definition. It has the shape of the class, too, because other attributes may be former ones.
+        """
+        return {
+            index.place: f"{index.definition} of rows {each.shape.tag:08x}"
+            for each in self.indexed.values()
+            for index in each.indexes
+        }
+
+    @property
     def schedules(self) -> dict[str, Schedule]:
         """The times of functions, from `@every` and `@cron`, by their names."""
         every = (schedule_of(each.function, label) for label, each in self.functions.items())
@@ -475,6 +493,7 @@ class App:
             )
         entity_type.creation = creation_of(entity_type, declaration, resolver)
         complaints += default_complaints(entity_type)
+        complaints += bind_indexes(entity_type, is_foreign=interface_of(cls) is not None)
         complaints += [
             f"{entity_type.where}: {entity_type.name}.{name}: reference(exists=True) needs a type that names "
             "an entity class"

@@ -15,6 +15,24 @@ class ReferenceMarker:
 
 
 @dataclass(frozen=True, slots=True)
+class UniqueMarker:
+    """The value of `unique()`, which says that no two entities have the same value of an attribute."""
+
+    default: Any
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredIndex:
+    """The value of `index(…)`, or of `unique(…)` about named attributes."""
+
+    attributes: tuple[str, ...]
+    order: str | None
+    is_unique: bool
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class FormerName:
     """The value of `was(…)`, which names the attribute that had the values before."""
 

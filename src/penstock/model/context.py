@@ -175,7 +175,7 @@ class Transaction:
         before = self.before
         if key not in before:
             if self._entity_types.get(entity_type.name) is not entity_type:
-                raise self._stranger(entity_type)
+                raise self.stranger(entity_type)
             data = before[key] = self._read(key)
         else:
             data = None if key in self.deleted else before[key]
@@ -191,6 +191,13 @@ class Transaction:
         _set(instance, "__class__", entity_type.cls)
         if self._watched:
             self._note(key)
+
+    def row(self, key: EntityKey) -> bytes | None:
+        """Return a row before the transaction, which thereby depends on it; None if it did not exist."""
+        before = self.before
+        if key not in before:
+            before[key] = self._read(key)
+        return before[key]
 
     def reaches(self, entity_type: EntityType) -> bool:
         """Say whether handlers of this transaction may load entities of a class."""
@@ -247,7 +254,7 @@ class Transaction:
             return True
         if key not in self.before:
             if self._entity_types.get(entity_type.name) is not entity_type:
-                raise self._stranger(entity_type)
+                raise self.stranger(entity_type)
             self.before[key] = self._read(key)
         return key not in self.deleted and self.before[key] is not None
 
@@ -256,7 +263,8 @@ class Transaction:
         """Say whether an instance is an entity now, awake or asleep."""
         return type(instance) is entity_type.cls or type(instance) is entity_type.asleep
 
-    def _stranger(self, entity_type: EntityType) -> UserError:
+    def stranger(self, entity_type: EntityType) -> UserError:
+        """Return the error about a class of which handlers of this transaction may load no entities."""
         user = self.routing if self.step is None else "a handler or function of a workflow"
         if user:
             return UserError(

@@ -11,7 +11,7 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, field
@@ -19,7 +19,13 @@ from typing import Any, ClassVar, Final
 
 from penstock.base.annotations import annotations_of, signature_of
 from penstock.base.syntax import parse, place_of_class
-from penstock.model.attribute import DefaultFactory, FormerName, ReferenceMarker
+from penstock.model.attribute import (
+    DeclaredIndex,
+    DefaultFactory,
+    FormerName,
+    ReferenceMarker,
+    UniqueMarker,
+)
 
 RESERVED: Final = ("create", "delete", "exists", "upsert")
 CREATIONS: Final = ("create", "upsert")
@@ -40,6 +46,8 @@ FORBIDDEN: Final = (
 )
 
 
+_MEMBERS: Final = (property, classmethod, staticmethod, DeclaredIndex)
+
 CLASS_NAME_BYTES_MAX: Final = 100
 _CLASS_VARIABLE: Final = re.compile(r"(\w+\.)*ClassVar\b")
 
@@ -56,6 +64,7 @@ class Declaration:
     sources: list[tuple[str, Any, type]] = field(default_factory=list)  # name, annotation, owner
     defaults: dict[str, Any] = field(default_factory=dict)
     must_exist: list[str] = field(default_factory=list)
+    indexes: dict[str, DeclaredIndex] = field(default_factory=dict)
     former_names: dict[str, str] = field(default_factory=dict)
     assigned: dict[str, Any] = field(default_factory=dict)  # literals that `__init__` assigns
     plain_fields: list[str] = field(default_factory=list)  # written as `field()` and the like
@@ -106,6 +115,7 @@ def declare(cls: type, was: str = "") -> Declaration:
         if inspect.isfunction(initializer) and initializer.__module__ != "typing":  # a Protocol's
             declaration.initializer = initializer
             _declare_assignments(declaration, owner, initializer)
+    _declare_indexes(declaration, lineage)
     _find_key(declaration, cls, where)
     _complain_of_former_names(declaration, cls, where)
     return declaration
@@ -156,12 +166,12 @@ def _declare_default(declaration: Declaration, name: str, default: Any, owner: t
             if default.exists:
                 declaration.must_exist.append(name)
             _declare_inner_default(declaration, name, default.default, owner)
+        case UniqueMarker():
+            _declare_unique(declaration, name, default, owner)
         case Field():
             _declare_field(declaration, name, default, owner)
-        case property() | classmethod() | staticmethod():
-            _complain_of_method(declaration, name, owner)
-        case _ if inspect.isroutine(default):
-            _complain_of_method(declaration, name, owner)
+        case _ if isinstance(default, _MEMBERS) or inspect.isroutine(default):
+            _complain_of_member(declaration, name, owner)
         case _:
             declaration.defaults[name] = deepcopy(default)
 
@@ -175,17 +185,40 @@ def _declare_key(declaration: Declaration, name: str, owner: type) -> None:
     declaration.key_name = name
 
 
+def _declare_indexes(declaration: Declaration, lineage: Sequence[type]) -> None:
+    """Declare the indexes that a class and its bases name."""
+    for owner in lineage:
+        for name, member in vars(owner).items():
+            if isinstance(member, DeclaredIndex):
+                declaration.indexes[name] = member
+
+
+def _declare_unique(declaration: Declaration, name: str, marker: UniqueMarker, owner: type) -> None:
+    """Declare an attribute with `unique()`, and the index that it makes."""
+    made = f"by_{name}"
+    if made in vars(owner):
+        declaration.complaints.append(
+            f"{marker.where}: {owner.__name__}.{made} is taken, and unique() makes an index of this name; rename it"
+        )
+    declaration.indexes[made] = DeclaredIndex((name,), None, is_unique=True, where=marker.where)
+    _declare_inner_default(declaration, name, marker.default, owner)
+
+
 def _declare_inner_default(declaration: Declaration, name: str, default: Any, owner: type) -> None:
-    """Declare the default inside of `was(…)` or `reference(…)`, if there is one."""
+    """Declare the default inside of `was(…)`, `reference(…)` or `unique(…)`, if there is one."""
     if default is MISSING:
         declaration.plain_fields.append(name)
     else:
         _declare_default(declaration, name, default, owner)
 
 
-def _complain_of_method(declaration: Declaration, name: str, owner: type) -> None:
+def _complain_of_member(declaration: Declaration, name: str, owner: type) -> None:
+    is_index = isinstance(vars(owner)[name], DeclaredIndex)
+    what = (
+        "index and an attribute; write it without a type" if is_index else "method and an attribute"
+    )
     declaration.complaints.append(
-        f"{where_of(owner)}: {owner.__name__}.{name} is a method and an attribute"
+        f"{where_of(owner)}: {owner.__name__}.{name} is {'an' if is_index else 'a'} {what}"
     )
 
 

@@ -19,6 +19,7 @@ from penstock.model.attribute import new_value
 from penstock.model.context import ACTIVE, active, current
 from penstock.model.declaration import RESERVED, Declaration, KeyMarker, declare, where_of
 from penstock.model.entity_type import SHORT_KEY, EntityType
+from penstock.model.index import declare_indexes
 from penstock.model.personal import PersonalType
 from penstock.native.choice import core
 
@@ -184,6 +185,7 @@ def _declared(cls: T, *, personal: bool, was: str, internal: bool | Sequence[str
     for name, value in behaviour.items():
         if name != "__repr__" or vars(object)["__repr__"] is getattr(cls, "__repr__", None):
             setattr(cls, name, value)
+    declare_indexes(cls, declaration)
     entity_type.unloaded = _hidden(cls, load_to_get, _load_to_set, _load_to_delete)
     entity_type.asleep = _hidden(cls, _wake_to_get, _wake_to_set, _wake_to_delete)
     return cls

@@ -125,6 +125,8 @@ class EntityType:
         key_plan: The same for the texts of keys.
         assigned: The values that `__init__` gives to attributes without an argument; rows that lack them get them.
         must_exist: The attributes whose references must exist when a transaction ends.
+        indexes, indexed_values, index_places: The indexes of the class, from `model.index`; the values of a row on which they
+            depend, and their places, ascending.
         former_names: The former names of attributes, from `was`.
         internal: The methods that no caller from outside reaches; see `penstock.internal`.
         migrations: The functions of `@migrate`, by the number of the version that they make.
@@ -140,6 +142,9 @@ class EntityType:
     """Whether the rows are encrypted; `PersonalType` is the class of such classes."""
 
     internal: frozenset[str] = frozenset()
+    indexes: tuple[Any, ...] = ()
+    indexed_values: Any = None
+    index_places: tuple[int, ...] = ()
 
     def __init__(self, cls: type, key_name: str, where: str, stored_name: str = "") -> None:
         self.name = cls.__name__

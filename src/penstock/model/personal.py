@@ -93,6 +93,10 @@ class PersonalType(EntityType):
             return EntityKey(self.prefix + self.key_text(key))
         return entity_key(reference.stored_name, reference.text_of(key))
 
+    def pseudonym(self, value: bytes) -> str:
+        """Return a hash of values of a person, which cannot be computed without the file of keys."""
+        return self._held().pseudonym(value)
+
     def _sealed(self, key: object, row: bytes) -> bytes:
         if row == self.blank:
             return row

@@ -15,7 +15,7 @@ cdef enum:
 
 cdef struct ExecutorSlots:
     Py_ssize_t app, has_strict_references, limits, read, declared_ms, delivers, escaped, interrupted, isolation
-    Py_ssize_t published, raised, root, running, runs, sampler, secret, signature, stopped, touched
+    Py_ssize_t indexed, published, raised, root, running, runs, sampler, secret, signature, stopped, touched
 
 
 cdef struct IsolationSlots:
@@ -61,6 +61,7 @@ def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, en
     _of_executor.read, _of_executor.delivers = _offset(cls, "_read"), _offset(cls, "delivers")
     _of_executor.escaped, _of_executor.interrupted = _offset(cls, "escaped"), _offset(cls, "interrupted")
     _of_executor.isolation, _of_executor.published = _offset(cls, "isolation"), _offset(cls, "_published")
+    _of_executor.indexed = _offset(cls, "_indexed")
     _of_executor.raised, _of_executor.root = _offset(cls, "raised"), _offset(cls, "root")
     _of_executor.running, _of_executor.runs = _offset(cls, "running"), _offset(cls, "runs")
     _of_executor.sampler, _of_executor.secret = _offset(cls, "sampler"), _offset(cls, "secret")
@@ -326,17 +327,26 @@ cdef bint _is_plain(object executor, object txn, object signature, Py_ssize_t si
     for data in (<dict>writes).values():
         if data is not None:
             total += len(data)
-    published = _slot(executor, _of_executor.published)
-    if published and _is_published(published, <dict>writes):
+    published, indexed = _slot(executor, _of_executor.published), _slot(executor, _of_executor.indexed)
+    if (published or indexed) and _is_watched(published, indexed, <dict>before, <dict>writes):
         return False
     return len(<dict>before) <= limits.entities and total <= limits.state_bytes and total <= limits.output_bytes
 
 
-cdef bint _is_published(object published, dict writes) except -1:
-    """Say whether one of the written entities is of a class with a published table."""
-    for key in writes:
-        if (<str>key).partition("/")[0] in published:
+cdef bint _is_watched(object published, object indexed, dict before, dict writes) except -1:
+    """Say whether one of the written entities is of a class with a published table, or changes its place in an index."""
+    if type(indexed) is not dict:
+        return True
+    for key, row in writes.items():
+        name = (<str>key).partition("/")[0]
+        if name in published:
             return True
+        if name in <dict>indexed:
+            entity_type, former = (<dict>indexed)[name], before.get(key)
+            if entity_type.personal or type(row) is not bytes or type(former) is not bytes:
+                return True
+            if not _has_same(<bytes>former, <bytes>row, entity_type.index_places):
+                return True
     return False
 
 

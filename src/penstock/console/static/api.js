@@ -27,6 +27,7 @@ const TITLES = {
   "view-unavailable": "The SQL view is not there yet",
   "no-such-entity": "There is no such entity",
   "already-exists": "It exists already",
+  "not-unique": "Another entity has this value",
   "dangling-reference": "It would refer to an entity that does not exist",
   aborted: "The transaction was undone",
   request: "The request does not fit",

@@ -129,7 +129,10 @@ class _Analysis:
         where = place_of_class(entity.cls, entity.where)
         key = Attribute(entity.key_name, type_text(entity.key_annotation))
         attributes = shown(entity.attributes, self._names)
-        return Operator(entity.name, key, attributes, methods, where, entity.personal)
+        indexes = tuple(index.text for index in entity.indexes)
+        return Operator(
+            entity.name, key, attributes, methods, where, entity.personal, indexes=indexes
+        )
 
     def _member(self, entity: EntityType, name: str) -> Method:
         signature, function = _signature_of(entity, name), _function_of(entity, name)

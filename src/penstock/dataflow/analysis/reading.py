@@ -85,6 +85,7 @@ from penstock.dataflow.graph import (
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity_type import EntityType
+from penstock.model.index import Index, Lookup, UniqueLookup
 from penstock.model.sending import ask, send, send_after, send_at
 from penstock.model.streams.ask import gather
 from penstock.model.streams.flow import Emit
@@ -922,6 +923,8 @@ class Reading:
         return container_result(receiver, name, given, self._apply(call))
 
     def _call_thing(self, call: Call, thing: Any) -> Value:
+        if isinstance(thing, Lookup | UniqueLookup):
+            return self._find(call, thing.index)
         if _is_entity_class(thing):
             first = join(call.given.positional[:1])
             if any(entity_of(atom) for atom in first):  # Item(item) is item
@@ -930,6 +933,13 @@ class Reading:
         if isinstance(thing, type):
             return self._construct(call, thing)
         return self._call_function(call, thing)
+
+    def _find(self, call: Call, index: Index) -> Value:
+        """Record `Item.by_name(…)`, which finds one entity or a list of them."""
+        entity = index.entity_type
+        self._edge(call.node, Action.FIND, Endpoint(entity.name, index.name), Origin.COMPUTED)
+        annotation: Any = entity.cls if index.is_unique else list[entity.cls]  # type: ignore[name-defined]
+        return of_type(annotation, Origin.STATE)
 
     def _call_function(self, call: Call, thing: Any) -> Value:
         if (published := self._outlet(call, thing)) is not None:

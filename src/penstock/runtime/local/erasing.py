@@ -2,10 +2,12 @@
 
 from penstock.base.ids import EntityKey
 from penstock.base.subject_keys import MemoryKeys
+from penstock.engine.replay import apply_changes
 from penstock.errors import RequestError
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.model.application import App
 from penstock.model.control import Erase
+from penstock.model.index import left_indexes
 from penstock.model.personal import rows_of
 
 
@@ -22,12 +24,13 @@ def erase(app: App, state: dict[EntityKey, bytes], control: Erase) -> None:
     """
     if app.keys is None:
         raise RequestError(f"{SUBJECT_KEYS} is missing, so there is no key to destroy")
+    rows = rows_of(app.readable.values(), EntityKey(control.subject))
+    left = left_indexes(app.indexed, rows, state.get)  # which needs the key
     if isinstance(app.keys, MemoryKeys):
         if app.keys.generation(control.subject) != control.generation:
             raise RequestError(f"{control.subject} was erased already")
         app.keys.destroy(control.subject)
-    for key in rows_of(app.readable.values(), EntityKey(control.subject)):
-        state.pop(key, None)
+    apply_changes(state, {**dict.fromkeys(rows), **left})
 
 
 def generation_of(app: App, subject: EntityKey) -> int:

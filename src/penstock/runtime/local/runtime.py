@@ -21,9 +21,10 @@ import msgspec
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
 from penstock.base.subject_keys import MemoryKeys, new_tree
+from penstock.engine.built_indexes import index_updates
 from penstock.engine.effect_call import record_id
 from penstock.engine.execute import Executor, Limits, Outcome
-from penstock.engine.imported import ImportResult, imported, refusal_of, result_of
+from penstock.engine.imported import ImportedIndexes, ImportResult, imported, refusal_of, result_of
 from penstock.engine.replay import apply_changes
 from penstock.engine.streams import late_flows
 from penstock.engine.streams.cascade import Cascade
@@ -38,6 +39,7 @@ from penstock.engine.streams.published_rows import (
 from penstock.errors import (
     ClassChanged,
     ConfigError,
+    NotUnique,
     PenstockError,
     RequestConflict,
     RequestError,
@@ -201,6 +203,7 @@ class LocalRuntime:
         Raises:
             ClassChanged: A class cannot read its stored entities; the present code stays.
             ConfigError: It is another application.
+            NotUnique: Stored entities have the same value of an attribute that is unique now.
         """
         changes = self._deploy(combined((app, *others)), drop)
         self._subscribe_late()
@@ -219,11 +222,23 @@ class LocalRuntime:
         refusals = comparison.refusals + misread_types(known, waiting)
         if refusals:
             raise ClassChanged("\n".join(refusals))
+        updates = self._index_updates(app)
         self._waiting = {**known, **waiting}
         self._versions = comparison.after
         self._use(app)
+        apply_changes(self.state, updates)
         changes = ((change.name, line) for change in comparison.changes for line in change.changes)
         return [f"{name}: {line}" for name, line in changes]
+
+    def _index_updates(self, app: App) -> dict[EntityKey, bytes | None]:
+        """Return the changes of the state that give it the indexes of other code; raises `NotUnique`."""
+        if app.is_personal and app.keys is None and self.app.keys is not None:
+            app.use_keys(self.app.keys)
+        return index_updates(
+            app,
+            self.app.indexes,
+            lambda prefix: [(key, self.state[key]) for key in self._keys(prefix)],
+        )
 
     def submit(self, call: Call[Any]) -> Reply:
         """Process a call as one request; see `penstock.model.reply.Runtime`."""
@@ -378,7 +393,7 @@ class LocalRuntime:
                 rows = [staged[piece] for piece in control.pieces]
                 made = self._import(control, rows, Epoch(record.lsn))
                 outcome = Outcome(None, msgspec.msgpack.encode(made), (), {})
-        except (ClassChanged, ConfigError, RequestError) as error:
+        except (ClassChanged, ConfigError, NotUnique, RequestError) as error:
             failure = failure_of(error)
             outcome = Outcome(failure.code, encode_failure(failure), (), {})
         return self._answer(record, outcome)
@@ -395,9 +410,14 @@ class LocalRuntime:
         if taken := sum(each.taken for each in every):
             named = [name for each in every for name in each.named]
             raise RequestError(refusal_of(control.entity, taken, named))
+        indexes = ImportedIndexes(entity_type, self.state.get)
+        for each in every:
+            indexes.note(each)
+        updates = indexes.rows()
         for each in every:
             keys = (EntityKey(prefix + text) for text in each.texts)
             self._apply(dict(zip(keys, each.states, strict=True)))
+        self._apply(updates)
         return result_of(control.entity, every, epoch)
 
     def settle(self) -> bool:

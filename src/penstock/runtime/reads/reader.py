@@ -29,7 +29,10 @@ from penstock.errors import (
     RequestError,
     StateUnavailable,
 )
+from penstock.files.roots import journal_root
+from penstock.journal.api import newest_epoch
 from penstock.journal.delta import DeltaJournal
+from penstock.journal.deployments import Deployments, deployment_at
 from penstock.log.clock import time_after
 from penstock.model.application import App
 from penstock.model.context import Read
@@ -70,6 +73,16 @@ class _State(NamedTuple):
     get: Read
 
 
+def _check_indexes(data: Path, app: App, journal: DeltaJournal) -> None:
+    """Check that the state has the indexes of an application: else its lookups would find nothing."""
+    deployments = Deployments(journal_root(data))
+    following = Epoch(newest_epoch(journal) + 1)
+    if not app.indexes or deployment_at(deployments.every(), following) is None:
+        return  # nothing is recorded of programs that belong to Penstock
+    if missing := app.indexes.items() - deployments.indexes_at(following).items():
+        raise StateUnavailable(f"the deployment of the index {min(missing)[0]} is not in force")
+
+
 class CallReader:
     """Answers questions about one application, one at a time."""
 
@@ -82,6 +95,7 @@ class CallReader:
         self._app = app
         self._limits = limits
         self._journal: DeltaJournal = DataDirectory(data).open_journal(app)
+        _check_indexes(data, app, self._journal)
         self._stores = DataDirectory(data).open_stores(self._journal)
         # Random values of a read tell nothing about those of a request with the same id.
         self._secret = blake2b(_PURPOSE, key=self._journal.secret).digest()

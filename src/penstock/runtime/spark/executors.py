@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from penstock.base.cause import cause_text
-from penstock.base.ids import BUCKETS, Epoch
+from penstock.base.ids import BUCKETS, EntityKey, Epoch, split_entity_key
 from penstock.deployment.archives import Archives
 from penstock.deployment.code_in_force import unpacked
 from penstock.engine.imported import ImportResult, refusal_of
@@ -29,7 +30,15 @@ from penstock.runtime.spark.control import ControlEffect, Executor, Refused
 from penstock.runtime.spark.erasing import Eraser
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.late_subscribers import LateSubscribers
-from penstock.runtime.spark.messages import ApplyEpoch, ImportRows, LoadCode, LoadedClasses
+from penstock.runtime.spark.messages import (
+    ApplyEpoch,
+    BuildIndexes,
+    ImportRows,
+    LeaveIndexes,
+    LoadCode,
+    LoadedClasses,
+    TaskResult,
+)
 from penstock.state.environment import DATA_FILE
 from penstock.state.partition_spec import PartitionSpec, name_of
 
@@ -60,6 +69,7 @@ class DeployExecutor:
             spec = unpacked(self._data, control.code).spec
             (result,) = self._jobs.run([LoadCode(spec, epoch, control.dropped)])
             loaded = messages.decode_loaded(result.loaded)
+            built = self._build(control, spec, epoch, loaded)
             self._record(control, since, loaded)
         except (UserError, Corrupt) as error:
             self._forget(epoch)
@@ -73,7 +83,19 @@ class DeployExecutor:
             self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec, since=since))
             _log.info("a deployment is in force", extra={"archive": control.code.archive})
 
-        return ControlEffect(switch=switch)
+        parts = tuple(part for each in built for part in each.parts)
+        changed = sum(msgspec.msgpack.decode(each.loaded, type=int) for each in built)
+        return ControlEffect(switch=switch, parts=parts, changed=changed)
+
+    def _build(
+        self, control: Deploy, spec: str, epoch: Epoch, loaded: LoadedClasses
+    ) -> list[TaskResult]:
+        """Let a task write the rows of indexes that the code adds, and remove those that it lacks."""
+        former = Deployments(journal_root(self._data)).indexes_at(epoch)
+        if former == loaded.indexes:
+            return []
+        place = control.dropped, former, self._jobs.partitions
+        return self._jobs.run([BuildIndexes(spec, epoch, *place)])
 
     def _forget(self, epoch: Epoch) -> None:
         """Remove the files that an earlier attempt at this epoch may have written for the next epoch."""
@@ -100,6 +122,7 @@ class DeployExecutor:
                     views=loaded.views,
                     effects=loaded.effects,
                     captures=loaded.captures,
+                    indexes=loaded.indexes,
                 )
 
 
@@ -159,12 +182,15 @@ class Importer:
     """Executes imports for the driver of one data directory."""
 
     def __init__(self, data: Path, jobs: Jobs) -> None:
+        self._data = data
         self._staged = StagedRows(data)
         self._jobs = jobs
 
     def prepare(self, control: Import, epoch: Epoch) -> ControlEffect:
         """Let tasks write the changes; see `penstock.runtime.spark.control.Executor`."""
         tasks = max(1, min(self._jobs.partitions, len(control.pieces)))
+        if has_index(self._data, control.entity, epoch):
+            tasks = 1  # rows of different files may have one row of an index
         results = self._jobs.run(
             [
                 ImportRows(
@@ -208,6 +234,30 @@ class Importer:
             _log.warning("the files of an import stay", extra={"cause": str(error)})
 
 
+class IndexedErasure:
+    """Executes erasures of persons whose class may have indexes: the person leaves them in the same epoch."""
+
+    def __init__(self, data: Path, jobs: Jobs, eraser: Eraser) -> None:
+        self._data = data
+        self._jobs = jobs
+        self._eraser = eraser
+
+    def prepare(self, control: Erase, epoch: Epoch) -> ControlEffect:
+        """Let a task find the rows of indexes, as long as the key is there."""
+        subject = EntityKey(control.subject)
+        effect = self._eraser.prepare(control, epoch)
+        if not has_index(self._data, split_entity_key(subject)[0], epoch):
+            return effect
+        (result,) = self._jobs.run([LeaveIndexes(epoch, subject, self._jobs.partitions)])
+        return replace(effect, writes={**effect.writes, **messages.decode_rows(result.loaded)})
+
+
+def has_index(data: Path, stored_name: str, epoch: Epoch) -> bool:
+    """Say whether a class has an index in the code that executes an epoch."""
+    places = Deployments(journal_root(data)).indexes_at(epoch)
+    return any(place.partition(".")[0] == stored_name for place in places)
+
+
 def executors_of(
     config: Config,
     jobs: Jobs,
@@ -225,7 +275,7 @@ def executors_of(
     return {
         Deploy: DeployExecutor(config.data, jobs, late, use_schedules),
         Move: BucketMove(config.data, jobs).execute,
-        Erase: eraser.prepare,
+        Erase: IndexedErasure(config.data, jobs, eraser).prepare,
         Subscribe: late.executor(published),
         Import: Importer(config.data, jobs).prepare,
     }

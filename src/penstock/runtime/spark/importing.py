@@ -4,15 +4,16 @@ If one of the rows is refused, none counts: no commit lists the parts.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.engine.imported import NAMED_MAX, imported
+from penstock.base.ids import EntityKey, Epoch, split_entity_key
+from penstock.engine.imported import NAMED_MAX, ImportedIndexes, imported
 from penstock.engine.streams.published_rows import first_pieces
-from penstock.errors import Corrupt
-from penstock.journal.api import CHANGES, Journal, PartKind
+from penstock.errors import Corrupt, RequestError
+from penstock.journal.api import CHANGES, Journal, Part, PartKind
 from penstock.journal.staged import StagedRows
 from penstock.model.application import App
 from penstock.runtime.spark import messages
@@ -41,8 +42,9 @@ def import_rows(
             f"a deployment has changed the class {command.entity} since the rows were read; give the order again"
         )
     staged = StagedRows(data)
-    parts, every = [], []
-    attempt = secrets.token_hex(4)
+    parts: list[Part] = []
+    every = []
+    indexes = ImportedIndexes(entity_type, stores.get)
     for number, piece in enumerate(command.pieces):
         try:
             rows = staged.rows(piece)
@@ -54,18 +56,18 @@ def import_rows(
         made = imported(entity_type.prefix, columns, stores.get, command.existing)
         every.append(made._replace(texts=[], states=[]))
         if made.texts and not any(each.taken for each in every):
-            changes = pa.table(
-                [
-                    pa.repeat(pa.scalar(int(command.epoch), pa.int64()), len(made.texts)),
-                    pa.repeat(pa.scalar(command.entity), len(made.texts)),
-                    pa.array(made.texts, pa.string()),
-                    pa.array(made.states, pa.binary()),
-                ],
-                schema=CHANGES,
-            )
-            name = f"e{command.epoch}-import{number}-{attempt}"
-            parts.append(journal.write(PartKind.CHANGES, changes, name))
+            try:
+                indexes.note(made)
+            except RequestError as error:
+                return _refused(str(error))
+            keys = [EntityKey(entity_type.prefix + text) for text in made.texts]
+            changes = dict(zip(keys, made.states, strict=True))
+            parts += changes_part(journal, command.epoch, changes, f"import{number}")
             reached("between-parts")
+    try:
+        parts += changes_part(journal, command.epoch, indexes.rows(), "import-indexes")
+    except RequestError as error:
+        return _refused(str(error))
     first = first_pieces(app.topology, command.epoch + 1)
     summary = ImportedPieces(
         sum(each.created for each in every),
@@ -76,6 +78,25 @@ def import_rows(
         scans=[piece for piece in first if piece.entity == command.entity],
     )
     return TaskResult(parts=parts, loaded=messages.encode(summary))
+
+
+def changes_part(
+    journal: Journal, epoch: Epoch, changes: Mapping[EntityKey, bytes | None], what: str
+) -> list[Part]:
+    """Write changes of an epoch that no transaction makes, and return the part; nothing without changes."""
+    if not changes:
+        return []
+    names, texts = zip(*map(split_entity_key, changes), strict=True)
+    table = pa.table(
+        [
+            pa.repeat(pa.scalar(int(epoch), pa.int64()), len(changes)),
+            pa.array(names, pa.string()),
+            pa.array(texts, pa.string()),
+            pa.array(list(changes.values()), pa.binary()),
+        ],
+        schema=CHANGES,
+    )
+    return [journal.write(PartKind.CHANGES, table, f"e{epoch}-{what}-{secrets.token_hex(4)}")]
 
 
 def _refused(why: str) -> TaskResult:

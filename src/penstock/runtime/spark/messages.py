@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn
 from penstock.engine.access import AccessSet, Positions, TaskAccess
 from penstock.engine.calls import Sample
 from penstock.engine.execute import Limits
@@ -130,6 +130,16 @@ class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag=True):
     dropped: tuple[str, ...] = ()  # the stored classes that it may lack
 
 
+class BuildIndexes(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Write the rows of the indexes of loaded code, where they differ from those of the state, as a part of an epoch."""
+
+    spec: str
+    epoch: Epoch
+    dropped: tuple[str, ...]
+    former: dict[str, str]  # the definitions of the indexes that the state has
+    partitions: int  # the number of stores
+
+
 class ImportRows(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Write the changes that some staged rows of an import make, as parts of an epoch."""
 
@@ -138,6 +148,14 @@ class ImportRows(msgspec.Struct, frozen=True, array_like=True, tag=True):
     tag: int  # of the shape of the rows
     pieces: list[str]  # the names of their files
     existing: Existing
+    partitions: int  # the number of stores
+
+
+class LeaveIndexes(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Return the changes of indexes that the deletion of an entity makes; its indexes are those of the code in force."""
+
+    epoch: Epoch
+    entity: EntityKey
     partitions: int  # the number of stores
 
 
@@ -168,6 +186,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
         scans: The first piece of each scan that published tables may need.
         schedules: The times of functions.
         captures: The names of the streams of changes.
+        indexes: The definitions of the indexes of this code.
     """
 
     schemas: dict[str, Versions]
@@ -179,6 +198,7 @@ class LoadedClasses(msgspec.Struct, frozen=True, array_like=True):
     scans: list[TableScan]
     schedules: list[Schedule] = []
     captures: tuple[str, ...] = ()
+    indexes: dict[str, str] = {}
 
 
 class Seat(msgspec.Struct, frozen=True, array_like=True):
@@ -271,7 +291,15 @@ class Peers(msgspec.Struct, frozen=True, array_like=True):
 
 
 WorkerCommand = (
-    RunTransactions | RunShare | RunSteps | ApplyEpoch | RunMaintenance | LoadCode | ImportRows
+    RunTransactions
+    | RunShare
+    | RunSteps
+    | ApplyEpoch
+    | RunMaintenance
+    | LoadCode
+    | BuildIndexes
+    | ImportRows
+    | LeaveIndexes
 )
 TaskCommand = WorkerCommand | Reside
 
@@ -295,7 +323,8 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         phases_ms: Milliseconds of each phase.
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
-        loaded: The encoded `LoadedClasses` of `LoadCode`, or `ImportedPieces` of `ImportRows`.
+        loaded: The encoded `LoadedClasses` of `LoadCode`, `ImportedPieces` of `ImportRows`, or the rows of
+            `LeaveIndexes`.
         died: Whether the process that ran the command has died on another host; then `failure` says so, too (`warden`).
         deaths: What its notes say about its death, by file.
     """
@@ -422,6 +451,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 encode = _ENCODER.encode
 decode_command = msgspec.msgpack.Decoder(TaskCommand).decode
 decode_message = msgspec.msgpack.Decoder(TaskMessage).decode
+decode_rows = msgspec.msgpack.Decoder(dict[EntityKey, bytes | None]).decode
 decode_loaded = msgspec.msgpack.Decoder(LoadedClasses).decode
 decode_imported = msgspec.msgpack.Decoder(ImportedPieces).decode
 decode_hello = msgspec.msgpack.Decoder(Hello).decode

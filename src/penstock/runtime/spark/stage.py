@@ -26,6 +26,7 @@ from penstock.deployment.code_in_force import is_unpacked, unpacked_here
 from penstock.deployment.loading import lines_of, load, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.access import AccessSet, TaskAccess
+from penstock.engine.built_indexes import index_updates
 from penstock.engine.calls import CallSampler, Member, Sample, Site, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.forecast import Forecast
@@ -44,6 +45,7 @@ from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.shapes import Shapes
 from penstock.log.api import Log, Record
+from penstock.model.index import left_indexes
 from penstock.model.request import NOT_CUT, Cut, cut_of, decode_failure, encode_failure
 from penstock.model.schema_version import Versions
 from penstock.model.versions.waiting_types import waiting_types
@@ -55,12 +57,14 @@ from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_columns import atoms_of
 from penstock.runtime.spark.holders import FarRows
-from penstock.runtime.spark.importing import import_rows
+from penstock.runtime.spark.importing import changes_part, import_rows
 from penstock.runtime.spark.large_atoms import run_share, use_shares
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
+    BuildIndexes,
     Code,
     ImportRows,
+    LeaveIndexes,
     LoadCode,
     LogRange,
     Peers,
@@ -347,6 +351,9 @@ CASCADE_SHARE_S = SHARE_S
 _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
 
 
+_Partial = RunTransactions | RunShare | RunSteps | BuildIndexes | LeaveIndexes | ImportRows
+
+
 class Worker:
     """The long-lived part of a Python worker: the application, the log, the journal, the stores.
 
@@ -388,24 +395,32 @@ class Worker:
                 return TaskResult(maintenance=run_maintenance(work, nice))
             case LoadCode():
                 return self._load_code(command)
-            case RunTransactions() | RunShare() | RunSteps() | ImportRows():
+            case _:
                 if command.partitions != self._stores.partitions:
                     self._use_stores(command.partitions)
                 return self._on_sound_stores(partial(self._execute_any, command))
 
-    def _execute_any(
-        self, command: RunTransactions | RunShare | RunSteps | ImportRows
-    ) -> TaskResult:
+    def _execute_any(self, command: _Partial) -> TaskResult:
         """Run a part of an epoch."""
         match command:
-            case ImportRows():
-                return self._import_rows(command)
             case RunTransactions():
                 return self._execute(command)
             case RunShare():
                 return self._execute_share(command)
             case RunSteps():
                 return self._execute_steps(command)
+            case _:
+                return self._execute_control(command)
+
+    def _execute_control(self, command: BuildIndexes | LeaveIndexes | ImportRows) -> TaskResult:
+        """Do the work that a control record leaves to a task."""
+        match command:
+            case BuildIndexes():
+                return self._build_indexes(command)
+            case LeaveIndexes():
+                return self._leave_indexes(command)
+            case ImportRows():
+                return self._import_rows(command)
 
     def _use_stores(self, partitions: int) -> None:
         """Use another number of stores; maintenance removes those of former numbers on the driver's host only."""
@@ -467,8 +482,31 @@ class Worker:
             first_pieces(code.app.topology, since),
             list(code.app.schedules.values()),
             tuple(code.app.topology.captures),
+            code.app.indexes,
         )
         return TaskResult(loaded=messages.encode(loaded))
+
+    def _build_indexes(self, command: BuildIndexes) -> TaskResult:
+        """Write the rows of the indexes that the code of a deployment adds, and remove those that it lacks."""
+        with Quarantine(self._notes / f"e{command.epoch}-r1-t0.running") as quarantine:
+            if quarantine.poisoned:
+                raise ConfigError(
+                    "the code ends the process that builds its indexes; it did so twice"
+                )
+            quarantine.now[0] = 0
+            code = self._codes.prepare((command.spec, Epoch(command.epoch + 1)), command.dropped)
+            with self._stores.at(Epoch(command.epoch - 1)) as stores:
+                updates = index_updates(code.app, command.former, stores.items_of)
+        return TaskResult(
+            parts=changes_part(self._code.journal, command.epoch, updates, "indexes"),
+            loaded=messages.encode(len(updates)),
+        )
+
+    def _leave_indexes(self, command: LeaveIndexes) -> TaskResult:
+        """Return the rows of indexes that change when an entity is deleted."""
+        with self._stores.at(Epoch(command.epoch - 1)) as stores:
+            rows = left_indexes(self._code.app.indexed, [command.entity], stores.get)
+        return TaskResult(loaded=messages.encode(rows))
 
     def _import_rows(self, command: ImportRows) -> TaskResult:
         """Write the changes of staged rows of an import."""

@@ -1,0 +1,615 @@
+"""Indexes: handlers find entities by the values of their attributes.
+
+`email: str = unique()` and `by_slot = unique("doctor", "start")` let at most one entity have a value, and find it. `by_owner =
+index("owner", order="due")` finds all entities with a value, or the first or last of them. An index is rows of the state
+(`model.index_rows`), which a transaction reads and writes as it reads and writes entities. So an answer is that of a single
+thread: it has all changes of earlier requests, and those that the running transaction has made so far.
+
+The rows change at the end of a transaction (`IndexChanges`), for the entities that it has changed.
+"""
+
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from hashlib import blake2b
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
+
+import msgspec
+
+from penstock.base.annotations import UNIONS
+from penstock.base.ids import EntityKey, entity_key, split_entity_key
+from penstock.base.ordered_bytes import NONE, VALUE_BYTES_MAX, Ordered, ordered_by
+from penstock.base.schema import decode_reference, is_enum, name_of, reference_type, shown
+from penstock.errors import IntegrityError, NotUnique, Unencodable, UserError
+from penstock.model.attribute import DeclaredIndex, UniqueMarker
+from penstock.model.context import Transaction, current
+from penstock.model.declaration import RESERVED, Declaration, caller_place
+from penstock.model.entity_type import EntityType
+from penstock.model.index_rows import INDEX, Pages, Read, SortedEntries
+from penstock.model.personal import PersonalType
+from penstock.model.shape import described
+from penstock.native.choice import core
+
+E = TypeVar("E")
+
+NAME_BYTES_MAX: Final = 100
+_SHORT: Final = 60
+"""Bytes of values that are in the names of rows as they are; of longer ones, a hash is."""
+
+_LENGTH: Final = 2
+_RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+_holder_in: Final = msgspec.msgpack.Decoder(str).decode
+
+
+class Lookup(Generic[E]):
+    """An index of an entity class, as `index(…)` in the class declares it: `Task.by_owner(ada, first=20)`."""
+
+    def __init__(self, index: "Index") -> None:
+        self.index = index
+
+    def __call__(self, *values: Any, first: int | None = None, last: int | None = None) -> list[E]:
+        """Return the entities with these values, in order.
+
+        Args:
+            values: A value for each attribute of the index; a reference, or its key, for a reference.
+            first: Only so many from the beginning.
+            last: Only so many up to the end; the order stays.
+
+        Raises:
+            Unencodable: A value does not fit the type of its attribute.
+        """
+        return self.index.entities(values, first, last)
+
+    def __repr__(self) -> str:
+        return f"<index {self.index.label}>"
+
+
+class UniqueLookup(Generic[E]):
+    """A unique index of an entity class, as `unique(…)` in the class declares it: `Patient.by_email("x")`."""
+
+    def __init__(self, index: "Index") -> None:
+        self.index = index
+
+    def __call__(self, *values: Any) -> E | None:
+        """Return the entity with these values; None if there is none.
+
+        Args:
+            values: A value for each attribute of the index; a reference, or its key, for a reference.
+
+        Raises:
+            Unencodable: A value does not fit the type of its attribute.
+            UserError: A value is None, which any number of entities may have.
+        """
+        holder: E | None = self.index.holder(values)
+        return holder
+
+    def __repr__(self) -> str:
+        return f"<unique index {self.index.label}>"
+
+
+if TYPE_CHECKING:
+
+    class _IndexOf:
+        def __get__(self, instance: object, owner: type[E]) -> Lookup[E]: ...
+
+    class _UniqueOf:
+        def __get__(self, instance: object, owner: type[E]) -> UniqueLookup[E]: ...
+
+
+@overload
+def unique(*, default: Any = ...) -> Any: ...
+@overload
+def unique(first: str, /, *others: str) -> "_UniqueOf": ...
+def unique(*attributes: str, default: Any = MISSING) -> Any:
+    """Declare that no two entities of a class have the same value, and find the entity that has one.
+
+    Written as the default of an attribute, `email: str = unique()`, it adds `Patient.by_email("x")` to the class, which returns the
+    entity, or None. Written as `by_slot = unique("doctor", "start")`, it is about the values of several attributes, and has a name
+    that type checkers know.
+
+    The rule holds at the end of a transaction, so two entities can exchange their values. A transaction that breaks it is
+    undone with the code `not-unique`. None is no value: any number of entities may have it.
+
+    Args:
+        attributes: The attributes, where it does not stand for the default of one.
+        default: The default of the attribute; also `reference(…)` or `was(…)`.
+    """
+    if not attributes:
+        return UniqueMarker(default, caller_place())
+    if default is not MISSING:
+        raise TypeError(
+            "unique() has a default only where it stands for the default of an attribute"
+        )
+    return DeclaredIndex(attributes, None, is_unique=True, where=caller_place())
+
+
+def index(*attributes: str, order: str | None = None) -> "_IndexOf":
+    """Declare an index: handlers find the entities of a class by the values of attributes.
+
+    Written in an entity class: `by_owner = index("owner", order="due")`. Then `Task.by_owner(ada)` returns all tasks of `ada` in
+    the order of `due`, and `Task.by_owner(ada, first=20)` the first 20. Equal values of `due` are in the order of the keys as text.
+    None comes first.
+
+    Args:
+        attributes: The attributes whose values a lookup names; without any, an index has all entities of the class.
+        order: The attribute by which the entities are ordered; None: by key.
+    """
+    declared: Any = DeclaredIndex(attributes, order, is_unique=False, where=caller_place())
+    return cast("_IndexOf", declared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An attribute of an index.
+
+    Attributes:
+        place: The place of its value in a row.
+        decode: Reads the value in a row.
+        ordered: Returns its bytes.
+        way: How the compiled implementation makes these bytes; see `native.indexes`.
+    """
+
+    name: str
+    place: int
+    decode: Callable[[msgspec.Raw], Any]
+    ordered: Ordered
+    way: str
+
+
+class IndexedValues:
+    """Reads the values of a row on which the indexes of a class depend."""
+
+    def __init__(self, parts: Iterable[_Part]) -> None:
+        by_place = {part.place: part for part in parts}
+        self.places = tuple(sorted(by_place))
+        self._parts = [by_place[place] for place in self.places]
+        self._ways = bytes(core.VALUE_WAYS[part.way] for part in self._parts) if core else b""
+
+    def of(self, row: bytes) -> list[bytes]:
+        """Return the bytes of the values in a readable row, by the order of `places`."""
+        made: list[bytes] | None = None
+        if core is not None:
+            made = core.values_at(row, self.places, self._ways, VALUE_BYTES_MAX)
+        if made is None:
+            raws = _RAWS(row)
+            made = [part.ordered(part.decode(raws[part.place])) for part in self._parts]
+        return made
+
+    def are_same(self, row: bytes, other: bytes) -> bool:
+        """Say whether two readable rows have the same values."""
+        if core is not None:
+            return bool(core.same_at(row, other, self.places))
+        raws, others = _RAWS(row), _RAWS(other)
+        return all(raws[place] == others[place] for place in self.places)
+
+
+class Index:
+    """An index of an entity class, or a unique one.
+
+    Attributes:
+        entity_type: The class.
+        label: The class and the index, as people know them: `Task.by_owner`.
+        definition: What it is, as text: an index with another definition has other rows.
+    """
+
+    __slots__ = (
+        "_declared",
+        "_group_at",
+        "_order",
+        "_order_at",
+        "_parts",
+        "_prefix",
+        "_what",
+        "definition",
+        "entity_type",
+        "is_unique",
+        "label",
+        "name",
+    )
+
+    def __init__(self, entity_type: EntityType, name: str, declared: DeclaredIndex) -> None:
+        self.entity_type = entity_type
+        self._declared = declared
+        self.name = name
+        self.label = f"{entity_type.name}.{name}"
+        self.is_unique = declared.is_unique
+        self._parts: tuple[_Part, ...] = ()
+        self._order: _Part | None = None
+        self._group_at: tuple[int, ...] = ()
+        self._order_at = -1
+        self._prefix = prefix_of(self.place)
+        self._what = ", ".join(map(str, declared.attributes))
+        self.definition = ""
+
+    def complaints(self, *, is_foreign: bool) -> list[str]:
+        """Take the types of the attributes, and return what is wrong with the declaration."""
+        entity_type, name = self.entity_type, self.name
+        mistakes = list(self._bind())
+        if is_foreign:
+            mistakes = ["indexes belong to the application of the class; leave it out here"]
+        if name in RESERVED or name in entity_type.attributes or name in entity_type.methods:
+            mistakes.append("the name is taken")
+        if len(name.encode()) > NAME_BYTES_MAX:
+            mistakes.append(f"the name of an index takes at most {NAME_BYTES_MAX} bytes")
+        return [f"{self._declared.where}: {entity_type.name}.{name}: {each}" for each in mistakes]
+
+    def _bind(self) -> Iterator[str]:
+        declared, types = self._declared, self.entity_type.attributes
+        types_of_index: list[str] = []
+        names = [*declared.attributes, *([declared.order] if declared.order is not None else [])]
+        if not names:
+            yield "it needs attributes, or order="
+        if declared.order is not None and self.entity_type.personal:
+            yield (
+                f"order={declared.order!r} would keep values of persons where their erasure does not reach; leave it out, and "
+                "sort what the lookup returns"
+            )
+        parts = []
+        for number, name in enumerate(names):
+            has_order = number == len(declared.attributes)
+            if name not in types:
+                yield f"{name!r} is no attribute of {self.entity_type.name}"
+                continue
+            ordered = ordered_by(types[name], has_order=has_order)
+            if isinstance(ordered, str):
+                yield f"{name}: {ordered}"
+                continue
+            decoder = msgspec.msgpack.Decoder(types[name], dec_hook=decode_reference)
+            place = list(types).index(name) + 1
+            parts.append(_Part(name, place, decoder.decode, ordered, _way_of(types[name])))
+            types_of_index.append(f"{name}: {described(types[name])[0]}")
+        self._order = parts.pop() if declared.order is not None and parts else None
+        self._parts = tuple(parts)
+        word = "unique" if declared.is_unique else "index"
+        ordering = "" if declared.order is None else f" ordered by {types_of_index[-1:]}"
+        self.definition = f"{word} {types_of_index[: len(parts)]}{ordering}"
+
+    @property
+    def parts(self) -> tuple[_Part, ...]:
+        """The attributes on whose values it depends."""
+        return (*self._parts, self._order) if self._order else self._parts
+
+    def learn(self, places: Sequence[int]) -> None:
+        """Learn which of the values of a row it takes; see `IndexedValues`."""
+        self._group_at = tuple(places.index(part.place) for part in self._parts)
+        self._order_at = places.index(self._order.place) if self._order else -1
+
+    @property
+    def place(self) -> str:
+        """The stored name of the class, and the name of the index."""
+        return f"{self.entity_type.stored_name}.{self.name}"
+
+    @property
+    def text(self) -> str:
+        """The index as people read it: `by_owner(owner), ordered by due`."""
+        ordering = f", ordered by {self._order.name}" if self._order else ""
+        return f"{self.name}({self._what}){', unique' if self.is_unique else ''}{ordering}"
+
+    def row_of(self, group: bytes) -> EntityKey:
+        """Return the key of the row of a value, or of the root of its rows."""
+        if isinstance(self.entity_type, PersonalType):
+            return EntityKey(f"{self._prefix}~{self.entity_type.pseudonym(group)}")
+        if len(group) > _SHORT:
+            return EntityKey(f"{self._prefix}={blake2b(group, digest_size=32).hexdigest()}")
+        return EntityKey(f"{self._prefix}{group.hex()}")
+
+    def group_of(self, values: Sequence[bytes]) -> bytes | None:
+        """Return the value by which an entity is found; None if it cannot be found.
+
+        Args:
+            values: The values of its row; see `IndexedValues`.
+        """
+        group = [values[place] for place in self._group_at]
+        return None if self.is_unique and NONE in group else b"".join(group)
+
+    def entry_of(self, values: Sequence[bytes], text: str) -> bytes:
+        """Return the entry of an entity among those of its value; `text` is that of its key."""
+        return _entry(values[self._order_at] if self._order else b"", text)
+
+    def taken(self, key: EntityKey, other: EntityKey, row: bytes) -> NotUnique:
+        """Return the error about an entity whose value another entity has; `row` is its readable row."""
+        raws = _RAWS(row)
+        values = [f"{part.name} {_shown(part.decode(raws[part.place]))}" for part in self._parts]
+        first, second = (self._shown(each) for each in (key, other))
+        it = "it" if len(values) == 1 else "them"
+        return NotUnique(
+            f"{first} cannot have {', '.join(values)}: {second} has {it}, and {self._rule}"
+        )
+
+    def shared(self, text: str, other: str) -> NotUnique:
+        """Return the error about two stored entities that have the same value."""
+        name = self.entity_type.name
+        return NotUnique(
+            f"{name} {text!r} and {name} {other!r} have the same {self._what}, and {self._rule}"
+        )
+
+    @property
+    def _rule(self) -> str:
+        return f"{self._what} {'is unique' if len(self._parts) == 1 else 'are unique together'}"
+
+    def _shown(self, key: EntityKey) -> str:
+        return f"{self.entity_type.name} {split_entity_key(key)[1]!r}"
+
+    def holder(self, values: Sequence[Any]) -> Any:
+        """Return the entity with unique values, or None; see `UniqueLookup`."""
+        txn = self._reachable()
+        group = self._group_of(values)
+        for text, _ in self._touched(txn, group):
+            return self.entity_type.of_text(text)
+        data = txn.row(self.row_of(group))
+        if data is None:
+            return None
+        text = _holder_in(data)
+        is_former = EntityKey(self.entity_type.prefix + text) in txn.before
+        return None if is_former else self.entity_type.of_text(text)
+
+    def entities(self, values: Sequence[Any], first: int | None, last: int | None) -> list[Any]:
+        """Return the entities with values; see `Lookup`."""
+        txn = self._reachable()
+        if first is not None and last is not None:
+            raise UserError(f"{self.label}: first= and last= exclude each other")
+        count = last if first is None else first
+        if count is not None and (type(count) is not int or count < 0):
+            raise UserError(f"{self.label}: {shown(count)} is no number of entities")
+        group = self._group_of(values)
+        touched = sorted(
+            (entry for _, entry in self._touched(txn, group)), reverse=last is not None
+        )
+        stored = SortedEntries(Pages(txn.row), self.row_of(group))
+        entries = stored.ascending() if last is None else stored.descending()
+        prefix, before = self.entity_type.prefix, txn.before
+        untouched = (each for each in entries if prefix + _text_in(each) not in before)
+        every = merge(untouched, touched, reverse=last is not None)
+        texts = [_text_in(entry) for entry in islice(every, count)]
+        if last is not None:
+            texts.reverse()
+        return [self.entity_type.of_text(text) for text in texts]
+
+    def _reachable(self) -> Transaction:
+        txn = current()
+        if not txn.reaches(self.entity_type):
+            raise txn.stranger(self.entity_type)
+        return txn
+
+    def _group_of(self, values: Sequence[Any]) -> bytes:
+        if len(values) != len(self._parts):
+            raise UserError(
+                f"{self.label} takes {self._what or 'no value'}, got {len(values)} values"
+            )
+        group = []
+        for part, value in zip(self._parts, values, strict=True):
+            try:
+                group.append(part.ordered(value))
+            except Unencodable as error:
+                raise Unencodable(f"{self.label}: {part.name}: {error}") from error
+        if self.is_unique and NONE in group:
+            raise UserError(
+                f"{self.label}: None is in no unique index, because any number of entities may have it"
+            )
+        return b"".join(group)
+
+    def _touched(self, txn: Transaction, group: bytes) -> Iterator[tuple[str, bytes]]:
+        """Yield the text of the key, and the entry, of each entity that the transaction has touched and that has a value now.
+
+        The rows of the index have the state before the transaction, so entities that it has touched are left out there.
+        """
+        entity_type = self.entity_type
+        prefix, instances = entity_type.prefix, txn.instances
+        for key in txn.before:
+            if key.startswith(prefix) and txn.is_live(entity_type, instances.get(key)):
+                values = object.__getattribute__(instances[key], "__dict__")
+                if self._now(values, self._parts) == group:
+                    order = self._now(values, (self._order,)) if self._order else b""
+                    text = key[len(prefix) :]
+                    yield text, _entry(order, text)
+
+    def _now(self, values: Mapping[str, Any], parts: Iterable[_Part]) -> bytes:
+        """Return the bytes of attributes that a handler may have changed in any way."""
+        try:
+            return b"".join([part.ordered(values[part.name]) for part in parts])
+        except KeyError as error:
+            raise Unencodable(f"{self.entity_type.name} lacks its attribute {error}") from error
+
+
+def prefix_of(place: str) -> str:
+    """Return the beginning of the keys of the rows of an index, by its `place`."""
+    return entity_key(INDEX, f"{place}/")
+
+
+def _shown(value: Any) -> str:
+    """Return a value that was read from a row, for an error."""
+    reference = reference_type(type(value))
+    if reference is not None:
+        return f"{name_of(type(value))} {reference.text_of(value)!r}"
+    return f"{name_of(type(value))}.{value.name}" if is_enum(type(value)) else shown(value)
+
+
+def _opened(entity_type: EntityType, text: str, row: bytes | None) -> bytes | None:
+    return None if row is None else entity_type.opened(entity_type.key_at(text), row)
+
+
+def _way_of(annotation: Any) -> str:
+    """Return how the compiled implementation makes bytes of the values of a type."""
+    inner = [each for each in typing.get_args(annotation) if each is not type(None)]
+    plain = inner[0] if len(inner) == 1 and typing.get_origin(annotation) in UNIONS else annotation
+    if plain is str or reference_type(plain) is not None:
+        return "text"
+    return "int" if plain is int else "python"
+
+
+def _entry(order: bytes, text: str) -> bytes:
+    data = text.encode()
+    return order + data + len(data).to_bytes(_LENGTH, "big")
+
+
+def _text_in(entry: bytes) -> str:
+    size = int.from_bytes(entry[-_LENGTH:], "big")
+    return entry[-_LENGTH - size : -_LENGTH].decode()
+
+
+def declare_indexes(cls: type, declaration: Declaration) -> None:
+    """Give an entity class the indexes that it declares; `bind_indexes` gives them their types."""
+    entity_type: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    made = {name: Index(entity_type, name, each) for name, each in declaration.indexes.items()}
+    for name, each in made.items():
+        setattr(cls, name, UniqueLookup(each) if each.is_unique else Lookup(each))
+    entity_type.indexes = tuple(made.values())
+
+
+def bind_indexes(entity_type: EntityType, *, is_foreign: bool) -> list[str]:
+    """Take the types of the attributes in the indexes of a class; return the complaints.
+
+    Args:
+        is_foreign: Whether the class only declares the use of a class of another application.
+    """
+    indexes: tuple[Index, ...] = entity_type.indexes
+    complaints = [text for each in indexes for text in each.complaints(is_foreign=is_foreign)]
+    values = IndexedValues(part for each in indexes for part in each.parts)
+    entity_type.indexed_values, entity_type.index_places = values, values.places
+    for each in indexes:
+        each.learn(values.places)
+    return complaints
+
+
+class IndexChanges:
+    """The changes of indexes that changes of entities make.
+
+    Args:
+        read: Returns a row of the state before the changes.
+    """
+
+    __slots__ = ("_claims", "_left", "_pages", "_read")
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._pages = Pages(read)
+        self._left: dict[EntityKey, EntityKey] = {}
+        self._claims: dict[EntityKey, tuple[EntityKey, Index, bytes]] = {}
+
+    def note(
+        self, entity_type: EntityType, key: EntityKey, before: bytes | None, after: bytes | None
+    ) -> None:
+        """Note the change of an entity; raises `NotUnique` if another change has given the same value to another entity."""
+        text = key[len(entity_type.prefix) :]
+        if entity_type.personal:
+            before, after = (_opened(entity_type, text, row) for row in (before, after))
+        indexed: IndexedValues = entity_type.indexed_values
+        if before is not None and after is not None and indexed.are_same(before, after):
+            return
+        was = None if before is None else indexed.of(before)
+        now = None if after is None else indexed.of(after)
+        for each in entity_type.indexes:
+            old = None if was is None else each.group_of(was)
+            new = None if now is None else each.group_of(now)
+            if each.is_unique:
+                if old != new:
+                    self._claim(each, key, (old, new), after)
+                continue
+            former = None if was is None else each.entry_of(was, text)
+            present = None if now is None else each.entry_of(now, text)
+            if old != new or former != present:
+                self._move(each, (old, former), (new, present))
+
+    def _move(
+        self,
+        each: Index,
+        out: tuple[bytes | None, bytes | None],
+        into: tuple[bytes | None, bytes | None],
+    ) -> None:
+        """Remove the entry of an entity, and add another one; each with its value, None without one."""
+        for (group, entry), is_former in ((out, True), (into, False)):
+            if group is None or entry is None:
+                continue
+            entries = SortedEntries(self._pages, each.row_of(group))
+            if is_former:
+                entries.remove(entry)
+            else:
+                entries.insert(entry)
+
+    def _claim(
+        self,
+        each: Index,
+        key: EntityKey,
+        groups: tuple[bytes | None, bytes | None],
+        row: bytes | None,
+    ) -> None:
+        old, new = groups
+        if old is not None:
+            self._left[each.row_of(old)] = key
+        if new is not None and row is not None:
+            name = each.row_of(new)
+            if name in self._claims:
+                raise each.taken(key, self._claims[name][0], row)
+            self._claims[name] = key, each, row
+
+    def rows(self) -> dict[EntityKey, bytes | None]:
+        """Return the rows of indexes that change.
+
+        Raises:
+            NotUnique: Two entities would have the same value of a unique index.
+        """
+        changed: dict[EntityKey, bytes | None] = {}
+        for name in dict.fromkeys((*self._left, *self._claims)):
+            data = self._read(name)
+            former = None if data is None else _holder_in(data)
+            claim = self._claims.get(name)
+            left = name in self._left
+            if claim is None:
+                changed[name] = None
+                continue
+            key, each, row = claim
+            text = split_entity_key(key)[1]
+            if former is not None and not left:
+                raise each.taken(key, entity_key(split_entity_key(key)[0], former), row)
+            if text != former:
+                changed[name] = _encode(text)
+        return changed | self._pages.changes()
+
+
+def change_indexes(
+    txn: Transaction, writes: dict[EntityKey, bytes | None], classes: Mapping[str, EntityType]
+) -> None:
+    """Add the rows of indexes to the writes of a transaction.
+
+    Args:
+        classes: The classes with indexes, by stored name.
+
+    Raises:
+        NotUnique: Two entities would have the same value of a unique index.
+    """
+    changes = IndexChanges(txn.row)
+    try:
+        for key, after in writes.items():
+            entity_type = classes.get(split_entity_key(key)[0])
+            if entity_type is not None:
+                changes.note(entity_type, key, txn.before[key], after)
+        rows = changes.rows()
+    except IntegrityError as error:  # the request is not the cause
+        txn.damage = error
+        raise
+    for key in rows:
+        txn.before.setdefault(key, None)  # a new page, which nobody can have
+    writes.update(rows)
+
+
+def left_indexes(
+    classes: Mapping[str, EntityType], keys: Iterable[EntityKey], read: Read
+) -> dict[EntityKey, bytes | None]:
+    """Return the changes of indexes that the deletion of entities makes.
+
+    Args:
+        classes: The classes with indexes, by stored name.
+        keys: The keys of rows, of any class; rows that do not exist are left out.
+        read: Returns a row of the state.
+    """
+    changes = IndexChanges(read)
+    for key in keys:
+        name, text = split_entity_key(key)
+        entity_type = classes.get(name)
+        row = None if entity_type is None else read(key)
+        if entity_type is not None and row is not None:
+            changes.note(entity_type, key, entity_type.present(entity_type.key_at(text), row), None)
+    return changes.rows()

@@ -1,0 +1,260 @@
+"""Indexes come and go with deployments, imports and erasures: in one epoch, over the entities that are there."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.base.ids import EntityKey, Epoch, RequestId
+from penstock.deployment.archives import Archives, pack
+from penstock.deployment.code_in_force import load_deployed, unpacked
+from penstock.deployment.side_modules import load_aside
+from penstock.engine.built_indexes import index_updates
+from penstock.engine.limits import Limits
+from penstock.exchange.import_order import ImportOrder
+from penstock.history.code_versions import CodeVersions
+from penstock.history.reader import HistoryReader
+from penstock.history.replay import replay
+from penstock.journal.deployments import Deployments
+from penstock.log.api import Entry
+from penstock.model.application import App
+from penstock.model.call import Call, encoded
+from penstock.model.control import Deploy, DeployedCode, encode_control
+from penstock.orders.order import Place
+from penstock.process.config import Config
+from penstock.runtime.local.runtime import LocalRuntime
+from tests.differential.committed import answers_of, state_of
+from tests.differential.inline import Inline
+from tests.differential.simulation import Answer
+
+SOURCE = """
+from penstock import App, Entity, index, key, migrate, transactional, unique, was
+
+class Pet(Entity):
+    name: str = key()
+    {attributes}
+
+    def rename(self, chip: str) -> None:
+        self.chip = chip
+
+{more}
+app = App("pets", Pet{members})
+"""
+PLAIN = {"attributes": 'chip: str = ""; age: int = 0', "more": "", "members": ""}
+INDEXED = {
+    "attributes": 'chip: str = unique(default=""); age: int = 0; by_age = index(order="age")',
+    "more": """
+@transactional
+def oldest() -> list[str]:
+    return [pet.name for pet in Pet.by_age(last=2)]
+
+@transactional
+def having(chip: str) -> str | None:
+    pet = Pet.by_chip(chip)
+    return None if pet is None else pet.name
+""",
+    "members": ", oldest, having",
+}
+RENAMED = {
+    **INDEXED,
+    "attributes": 'chip: str = unique(default=""); years: int = was("age", default=0); by_age = index(order="years")',
+}
+MIGRATED = {
+    **INDEXED,
+    "more": INDEXED["more"]
+    + """
+@migrate(Pet, since=2)
+def changed(old):
+    return {"chip": old["chip"].upper(), "age": -old["age"], "size": 0}
+""",
+    "attributes": INDEXED["attributes"] + "; size: int = 0",
+    "members": INDEXED["members"] + ", changed",
+}
+
+
+class Pets:
+    """A running application, beside a serial runtime that takes the same records."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.codes: dict[str, DeployedCode] = {}
+        code = self.version("plain", PLAIN)
+        self.inline = Inline(data, 2, unpacked(data, code).spec, "pets")
+        Deployments(data / "journal").record(Epoch(0), 0, code, {})
+        self.number = 0
+        self.app = self.loaded(code)
+
+    def loaded(self, code: DeployedCode) -> App:
+        return load_deployed(self.data, unpacked(self.data, code).spec)
+
+    def version(self, name: str, parts: dict[str, str]) -> DeployedCode:
+        """Store the archive of a version."""
+        source = textwrap.dedent(SOURCE).format(**parts)
+        archive = Archives(self.data).put(pack({"indexpets.py": source.encode()}))
+        self.codes[name] = DeployedCode(archive, "indexpets", "app", "3", {})
+        return self.codes[name]
+
+    def use(self, name: str) -> None:
+        """Let later calls be those of a version that is in force."""
+        self.answer()
+        self.app = self.loaded(self.codes[name])
+
+    def call(self, entity: str, key: str | None, method: str, **named: Any) -> None:
+        self._append(*encoded(self.app, Call(entity, key, method, (), named)))
+
+    def deploy(self, name: str) -> None:
+        body = encode_control(Deploy(self.codes[name]))
+        self._append(body, b"", is_control=True)
+
+    def _append(self, body: bytes, hint: bytes, *, is_control: bool = False) -> None:
+        self.number += 1
+        entry = Entry(RequestId(f"r{self.number}"), body, hint, 0, is_control=is_control)
+        self.inline.log.append([entry])
+
+    def answer(self) -> Any:
+        """Return the last result, or the code of the failure."""
+        last = self.last()
+        return last.error or json.loads(msgspec.json.encode(msgspec.msgpack.decode(last.data)))
+
+    def last(self) -> Answer:
+        self.inline.advance(self.inline.log.end())
+        return answers_of(self.inline.journal)[-1]
+
+    def state(self) -> dict[EntityKey, bytes]:
+        self.inline.advance(self.inline.log.end())
+        return state_of(self.inline.journal)
+
+    def serial(self) -> LocalRuntime:
+        """Return one thread that has taken all records."""
+        codes = {
+            code.archive: load_aside(unpacked(self.data, code)).app for code in self.codes.values()
+        }
+        first = codes[self.codes["plain"].archive]
+        serial = LocalRuntime(first, secret=self.inline.journal.secret)
+        log = self.inline.log
+        serial.replay(log.read(log.start(), log.end()), codes=codes)
+        return serial
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Iterator[Pets]:
+    pets = Pets(tmp_path)
+    for number in range(40):
+        pets.call("Pet", f"p{number}", "create", chip=f"c{number}", age=number % 7)
+    yield pets
+    pets.inline.close()
+
+
+def test_a_deployment_builds_an_index(pets: Pets) -> None:
+    """Its epoch has the rows of all entities, in the same bytes as in one thread; another one removes them."""
+    pets.version("indexed", INDEXED)
+    pets.deploy("indexed")
+    assert pets.answer() is None
+    built = pets.state()
+    assert sum(key.startswith("$index/Pet.by_chip/") for key in built) == 40
+    assert built == pets.serial().state
+    pets.use("indexed")
+    pets.call("", None, "having", chip="c7")
+    assert pets.answer() == "p7"
+    pets.call("", None, "oldest")
+    assert pets.answer() == ["p34", "p6"]
+    pets.call("Pet", "p1", "rename", chip="c7")
+    assert pets.answer() == "not-unique"
+    pets.deploy("plain")
+    assert not [key for key in pets.state() if key.startswith("$index/")]
+    pets.call("Pet", "p1", "rename", chip="c7")
+    pets.deploy("indexed")
+    assert pets.answer() == "not-unique"
+    assert b"Pet 'p1' and Pet 'p7' have the same chip, and chip is unique" in last_data(pets)
+    assert pets.state() == pets.serial().state
+    assert Deployments(pets.data / "journal").indexes_at(Epoch(1_000)) == {}
+
+
+def test_changed_attributes_build_the_index_again(pets: Pets) -> None:
+    """A new name, and values that a function of `@migrate` makes, are those by which entities are found."""
+    for name, parts in (("indexed", INDEXED), ("renamed", RENAMED), ("migrated", MIGRATED)):
+        pets.version(name, parts)
+    pets.deploy("indexed")
+    pets.deploy("renamed")
+    pets.use("indexed")
+    pets.call("", None, "oldest")
+    assert pets.answer() == ["p34", "p6"]
+    assert pets.state() == pets.serial().state
+
+
+def test_values_of_a_migration_are_found(pets: Pets) -> None:
+    """The rows are former ones, and the index has the present values."""
+    pets.version("migrated", MIGRATED)
+    pets.deploy("migrated")
+    assert pets.answer() is None
+    pets.use("migrated")
+    pets.call("", None, "having", chip="C7")
+    assert pets.answer() == "p7"
+    pets.call("", None, "oldest")
+    assert pets.answer() == ["p35", "p7"]
+    pets.call("Pet", "p7", "rename", chip="new")
+    pets.call("", None, "having", chip="C7")
+    assert pets.answer() is None
+    assert pets.state() == pets.serial().state
+
+
+def test_a_replay_agrees(pets: Pets) -> None:
+    """Over the epoch of a deployment that builds an index, too."""
+    pets.version("indexed", INDEXED)
+    pets.deploy("indexed")
+    pets.use("indexed")
+    pets.call("Pet", "p1", "rename", chip="x")
+    spec = unpacked(pets.data, pets.codes["indexed"]).spec
+    with (
+        HistoryReader(pets.data, pets.app) as past,
+        CodeVersions(past, pets.app, spec) as versions,
+    ):
+        replayed = replay(past, versions, Limits(), past.span(None, None), lambda *_: None)
+    assert replayed.divergence is None
+
+
+def test_an_import_changes_indexes(pets: Pets, tmp_path: Path) -> None:
+    """Imported entities are found; a value that is taken refuses all rows, and names both entities."""
+    pets.version("indexed", INDEXED)
+    pets.deploy("indexed")
+    pets.use("indexed")
+    answer = imported(pets, tmp_path, [("q1", "d1", 50), ("p3", "d3", 51)], existing="replace")
+    assert (answer["created"], answer["replaced"]) == (1, 1)
+    pets.call("", None, "having", chip="d3")
+    assert pets.answer() == "p3"
+    pets.call("", None, "oldest")
+    assert pets.answer() == ["q1", "p3"]
+    assert imported(pets, tmp_path, [("q2", "d2", 1), ("q3", "c9", 1)]) == "request"
+    assert b"Pet 'q3' cannot have chip 'c9': Pet 'p9' has it" in last_data(pets)
+    assert imported(pets, tmp_path, [("q2", "d2", 1), ("q3", "d2", 1)]) == "request"
+    again = built(pets.app, pets.state())
+    assert {key: pets.state()[key] for key in again if "by_chip" in key} == {
+        key: row for key, row in again.items() if "by_chip" in key
+    }
+
+
+def imported(pets: Pets, folder: Path, rows: list[tuple[str, str, int]], **options: Any) -> Any:
+    """Import pets, and return the result, or the code of the refusal."""
+    source = folder / "pets.jsonl"
+    lines = [json.dumps({"name": name, "chip": chip, "age": age}) for name, chip, age in rows]
+    source.write_text("\n".join(lines))
+    place = Place(Config(pets.data), told=lambda _done, _all: None)
+    ImportOrder("Pet", str(source), **options).carry_out(place, 0.0)
+    return pets.answer()
+
+
+def built(app: App, state: dict[EntityKey, bytes]) -> dict[EntityKey, bytes | None]:
+    """Return the rows of all indexes of an application over a state."""
+    return index_updates(
+        app,
+        {},
+        lambda prefix: [(key, state[key]) for key in sorted(state) if key.startswith(prefix)],
+    )
+
+
+def last_data(pets: Pets) -> bytes:
+    return pets.last().data
