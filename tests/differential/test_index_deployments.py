@@ -11,10 +11,14 @@ import pytest
 
 from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.deployment.archives import Archives, pack
-from penstock.deployment.code_in_force import load_deployed, unpacked
+from penstock.deployment.code_in_force import load_deployed, spec_to_run, unpacked
+from penstock.deployment.deploy_order import store_code
+from penstock.deployment.deployment_start import deploy
+from penstock.deployment.loading import load_app
 from penstock.deployment.side_modules import load_aside
 from penstock.engine.built_indexes import index_updates
 from penstock.engine.limits import Limits
+from penstock.errors import ConfigError
 from penstock.exchange.import_order import ImportOrder
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
@@ -27,8 +31,10 @@ from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.orders.order import Place
 from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
+from penstock.testing import Kit
 from tests.differential.committed import answers_of, state_of
 from tests.differential.inline import Inline
+from tests.differential.persons import Persons
 from tests.differential.simulation import Answer
 
 SOURCE = """
@@ -235,6 +241,80 @@ def test_an_import_changes_indexes(pets: Pets, tmp_path: Path) -> None:
     assert {key: pets.state()[key] for key in again if "by_chip" in key} == {
         key: row for key, row in again.items() if "by_chip" in key
     }
+
+
+PATIENTS = """
+from penstock import App, Entity, index, key, readonly, transactional, unique
+
+class Patient(Entity, personal=True):
+    number: str = key()
+    email: str = unique()
+    ward: str = ""
+    by_ward = index("ward")
+
+@readonly
+@transactional
+def of_ward(ward: str) -> list[str]:
+    return [each.number for each in Patient.by_ward(ward)]
+
+app = App("patients", Patient, of_ward)
+"""
+
+
+def test_an_erased_person_leaves_the_indexes(tmp_path: Path) -> None:
+    """Driver and serial runtime remove the same rows; no row has a value of a person, and the value is free."""
+    source = tmp_path / "patients.py"
+    source.write_text(PATIENTS)
+    persons = Persons(tmp_path / "data", str(source))
+    for number in ("p1", "p2"):
+        persons.append("Patient", number, "create", email=f"{number}@x", ward="blue")
+    persons.append("Patient", "p3", "create", email="p1@x")
+    assert persons.run().error == "not-unique"
+    before = state_of(persons.runtime.journal)
+    assert len([key for key in before if key.startswith("$index/")]) == 3
+    assert not any(value.hex() in key for key in before for value in (b"p1@x", b"blue"))
+    persons.order(EntityKey("Patient/p1"))
+    persons.run()
+    after = state_of(persons.runtime.journal)
+    assert len([key for key in after if key.startswith("$index/")]) == 2
+    assert persons.send("Patient", "p3", "create", email="p1@x", ward="blue").value() == "p3"
+    body, hint = persons.app.request("", None, "of_ward", ("blue",))
+    persons.runtime.log.append([Entry(RequestId("q"), body, hint, 0)])
+    assert persons.run().value() == ["p2", "p3"]
+    persons.runtime.close()
+
+
+def test_an_erased_person_leaves_the_indexes_of_a_kit(tmp_path: Path) -> None:
+    """As on a driver."""
+    source = tmp_path / "kitpatients.py"
+    source.write_text(PATIENTS)
+    kit = Kit(load_app(str(source)))
+    kit.call.Patient.create("p1", email="p1@x", ward="blue")
+    kit.call.Patient.create("p2", email="p2@x", ward="blue")
+    kit.erase("Patient", "p1")
+    assert kit.call.of_ward("blue") == ["p2"]
+    kit.call.Patient.create("p3", email="p1@x")
+    assert len([key for key in kit.runtime.state if key.startswith("$index/")]) == 4
+
+
+def test_a_start_with_another_index_is_refused(pets: Pets) -> None:
+    """Only the record of a deployment builds an index; if it waits, the start goes on with the code in force."""
+    pets.state()
+    folder = pets.data / "source"
+    folder.mkdir()
+    spec = str(folder / "otherpets.py")
+    Path(spec).write_text(textwrap.dedent(SOURCE).format(**INDEXED))
+    app = load_app(spec)
+    with pytest.raises(
+        ConfigError, match=r"Pet.by_age differs .* first give the order penstock deploy"
+    ):
+        deploy(pets.data, spec, app, pets.inline.journal)
+    assert spec_to_run(pets.data, spec) == spec
+    pets.codes["indexed"] = store_code(pets.data, spec)
+    pets.deploy("indexed")
+    assert spec_to_run(pets.data, spec) == unpacked(pets.data, pets.codes["plain"]).spec
+    assert pets.answer() is None
+    assert deploy(pets.data, spec, app, pets.inline.journal) is None
 
 
 def imported(pets: Pets, folder: Path, rows: list[tuple[str, str, int]], **options: Any) -> Any:

@@ -17,7 +17,7 @@ from penstock.errors import ConfigError, Corrupt, PenstockError, RequestError, U
 from penstock.files.durable import storage
 from penstock.files.layout import STATE
 from penstock.files.roots import journal_root
-from penstock.journal.deployments import Deployments
+from penstock.journal.deployments import Deployments, deployment_at
 from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.journal.staged import StagedRows
 from penstock.log.clock import wall_clock_us
@@ -253,9 +253,11 @@ class IndexedErasure:
 
 
 def has_index(data: Path, stored_name: str, epoch: Epoch) -> bool:
-    """Say whether a class has an index in the code that executes an epoch."""
-    places = Deployments(journal_root(data)).indexes_at(epoch)
-    return any(place.partition(".")[0] == stored_name for place in places)
+    """Say whether a class may have an index in the code that executes an epoch."""
+    deployment = deployment_at(Deployments(journal_root(data)).every(), epoch)
+    if deployment is None:  # of a program that belongs to Penstock
+        return True
+    return any(place.partition(".")[0] == stored_name for place in deployment.indexes)
 
 
 def executors_of(
