@@ -140,7 +140,7 @@ TYPES_TEXT: Final = "str, bytes, int, bool, float, Decimal, datetime, date, time
 
 
 def ordered_by(annotation: Any, *, has_order: bool) -> Ordered | str:
-    """Return the function that makes bytes of the values of a type, or why there is none.
+    """Return the function that makes bytes of the values of a type, or why that is impossible.
 
     Args:
         annotation: A simplified type; `None` may be one of its members.

@@ -74,7 +74,7 @@ class UniqueLookup(Generic[E]):
         self.index = index
 
     def __call__(self, *values: Any) -> E | None:
-        """Return the entity with these values; None if there is none.
+        """Return the entity with these values, or None.
 
         Args:
             values: A value for each attribute of the index; a reference, or its key, for a reference.
@@ -111,7 +111,7 @@ def unique(*attributes: str, default: Any = MISSING) -> Any:
     that type checkers know.
 
     The rule holds at the end of a transaction, so two entities can exchange their values. A transaction that breaks it is
-    undone with the code `not-unique`. None is no value: any number of entities may have it.
+    undone with the code `not-unique`. Any number of entities may have None.
 
     Args:
         attributes: The attributes, where it does not stand for the default of one.
@@ -192,7 +192,7 @@ class Index:
     Attributes:
         entity_type: The class.
         label: The class and the index, as people know them: `Task.by_owner`.
-        definition: What it is, as text: an index with another definition has other rows.
+        definition: A description: an index with another one has other rows.
     """
 
     __slots__ = (
@@ -225,7 +225,7 @@ class Index:
         self.definition = ""
 
     def complaints(self, *, is_foreign: bool) -> list[str]:
-        """Take the types of the attributes, and return what is wrong with the declaration."""
+        """Take the types of the attributes, and return the mistakes of the declaration."""
         entity_type, name = self.entity_type, self.name
         mistakes = list(self._bind())
         if is_foreign:
@@ -245,13 +245,13 @@ class Index:
         if declared.order is not None and self.entity_type.personal:
             yield (
                 f"order={declared.order!r} would keep values of persons where their erasure does not reach; leave it out, and "
-                "sort what the lookup returns"
+                "sort the result of the lookup"
             )
         parts = []
         for number, name in enumerate(names):
             has_order = number == len(declared.attributes)
             if name not in types:
-                yield f"{name!r} is no attribute of {self.entity_type.name}"
+                yield f"{name!r} is not an attribute of {self.entity_type.name}"
                 continue
             ordered = ordered_by(types[name], has_order=has_order)
             if isinstance(ordered, str):
@@ -353,7 +353,7 @@ class Index:
             raise UserError(f"{self.label}: first= and last= exclude each other")
         count = last if first is None else first
         if count is not None and (type(count) is not int or count < 0):
-            raise UserError(f"{self.label}: {shown(count)} is no number of entities")
+            raise UserError(f"{self.label}: {shown(count)} cannot be a number of entities")
         group = self._group_of(values)
         touched = sorted(
             (entry for _, entry in self._touched(txn, group)), reverse=last is not None
@@ -591,7 +591,7 @@ def change_indexes(
         txn.damage = error
         raise
     for key in rows:
-        txn.before.setdefault(key, None)  # a new page, which nobody can have
+        txn.before.setdefault(key, None)  # a new page, which no other transaction can have
     writes.update(rows)
 
 

@@ -54,7 +54,7 @@ class Pages:
         self._changed: dict[EntityKey, None] = {}
 
     def row(self, name: EntityKey) -> bytes | None:
-        """Return the row of a page; None if there is none."""
+        """Return the row of a page, or None."""
         rows = self._rows
         if name not in rows:
             rows[name] = self._former[name] = self._read(name)
@@ -66,7 +66,7 @@ class Pages:
         self._changed[name] = None
 
     def at(self, name: EntityKey) -> _Page | None:
-        """Return a page; None if there is none.
+        """Return a page, or None.
 
         Raises:
             Corrupt: The row is not a page.
@@ -126,7 +126,7 @@ class SortedEntries:
         self._pages.put(name, leaf)
         is_large = len(leaf) > 1 and sum(map(len, leaf)) > LEAF_BYTES
         if is_large or len(leaf) > LEAF_ENTRIES:
-            # Most values grow at their end, where a half would stay empty for ever.
+            # Most values grow at their end, where a half would always stay empty.
             self._divide(path, len(leaf) - 1 if place == len(leaf) - 1 else len(leaf) // 2)
 
     def remove(self, entry: bytes) -> None:

@@ -236,7 +236,7 @@ def test_mistakes_of_lookups_name_the_index(kit: Kit) -> None:
     """As do values of a wrong type, or too large ones."""
     with pytest.raises(UserError, match=r"Task.by_owner: first= and last= exclude each other"):
         kit.call(of_owner, None, first=1, last=1)
-    with pytest.raises(UserError, match=r"Task.by_owner: -1 is no number of entities"):
+    with pytest.raises(UserError, match=r"Task.by_owner: -1 cannot be a number of entities"):
         kit.call(of_owner, None, first=-1)
     with pytest.raises(Unencodable, match=r"a text of 401 bytes is too large for an index"):
         kit.call(User.create, "cid", email="x" * 401)
@@ -275,7 +275,7 @@ def test_definitions_are_checked() -> None:
     for part in (
         "Bad.by_tags: tags: list[str] cannot be in an index, which takes str",
         "Bad.by_nothing: it needs attributes, or order=",
-        "Bad.by_name: 'name' is no attribute of Bad",
+        "Bad.by_name: 'name' is not an attribute of Bad",
         "Bad.by_size: size: int | str has values of several types",
         "Bad.by_mood: mood: State has no order",
         "Bad.tagged is an index and an attribute; write it without a type",
