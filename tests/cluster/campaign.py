@@ -5,9 +5,10 @@
 - `hosts`: a hot item under load, executors and workers killed, hosts cut off and healed, and all of them at once.
 - `drivers`: two drivers on two hosts; the one that drives is killed, cut off, and stopped for a minute.
 - `page`: the operator's page, from one machine to three hosts, to four, and to one.
+- `elastic`: hosts join and leave, and the number of partitions changes, under load; each partition is on two hosts (`copies`).
 - `servers`: 500 requests a second; then the object store and the broker are killed for 20 seconds each.
 
-With `--store`, and always for the latter two parts, data are in an object store and the log is in Kafka. It ends with 1 if a bound is
+With `--store`, and always for `drivers`, `page` and `servers`, data are in an object store and the log is in Kafka. It ends with 1 if a bound is
 exceeded, an answer is wrong, or replies and state are not those of one thread. Bounds are those of a machine that does
 nothing else.
 """
@@ -31,9 +32,11 @@ import psutil
 import uvloop
 
 from benchmarks.harness.load import Answer, Connection, Load, Request
+from penstock.files.layout import HELD_STATE
+from tests.checkout import SHOP
 from tests.cluster.lab import Host, Lab, lab, why_not
 from tests.cluster.operator_page import OperatorPage
-from tests.cluster.running import PORT, RunningShop, equals_one_thread
+from tests.cluster.running import PORT, START_S, RunningShop, equals_one_thread
 from tests.faults.shop_consistency import HOST, consistency
 from tests.kafka_server import KafkaServer
 from tests.object_store import StoreServer
@@ -217,6 +220,58 @@ def _only(shop: RunningShop) -> psutil.Process:
     return driver
 
 
+class Elastic:
+    """One shop whose hosts join and leave, and whose partitions move, while each partition is on two of them."""
+
+    def __init__(self, hosts: Lab, report: Report) -> None:
+        self._lab = hosts
+        self._report = report
+        joined = len(hosts.hosts) - 1
+        self._shop = RunningShop(hosts, hosts=1, cores=joined, partitions=6, copies=2)
+        self._shop.await_tasks(1)
+
+    def run(self, rounds: int) -> None:
+        """Do everything, some rounds."""
+        first, *others = range(1, len(self._lab.hosts))
+        for number in others:
+            self._under_calls(f"host{number + 1} joins", lambda: self._join(number), KILLED_S)  # noqa: B023
+        for seed in range(rounds):
+            self._under_calls("6 partitions become 12", lambda: self._move(12), CUT_S)
+            self._under_calls(f"host{first + 1} leaves", self._lab.hosts[first].leave, KILLED_S)
+            sell(self._lab.hosts[0], seed)
+            self._under_calls("12 partitions become 6", lambda: self._move(6), CUT_S)
+            self._under_calls(f"host{first + 1} joins", lambda: self._join(first), KILLED_S)
+            sell(self._lab.hosts[0], 10 + seed)
+        self._shop.stop()
+        requests = equals_one_thread(self._lab)
+        self._report.say(f"{requests} requests equal one thread", 0.0)
+        for host in self._lab.hosts[1:]:
+            held = sorted(each.name for each in (host.root / HELD_STATE).glob("partition-*-of-6"))
+            self._report.note(f"{host.root.name} holds {', '.join(held)}")
+
+    def _join(self, number: int) -> None:
+        self._lab.start_worker(number)
+        self._shop.await_tasks(1)
+
+    def _move(self, partitions: int) -> None:
+        data, output = str(self._lab.data), self._lab.top / "run-of-rebalance.log"
+        command = [sys.executable, "-m", "penstock", "rebalance", SHOP, "--data", data]
+        command += ["--partitions", str(partitions), "--set", "copies=2"]
+        status = self._lab.hosts[0].start(command, output).wait(START_S)
+        assert status == 0, output.read_text()
+
+    def _under_calls(self, what: str, act: Callable[[], object], bound_s: float) -> None:
+        with self._shop.under_calls() as calls:
+            time.sleep(_SETTLE_S)
+            calls.longest_s()
+            began = time.monotonic()
+            act()
+            self._report.say(f"{what}: done after", time.monotonic() - began)
+            time.sleep(_SETTLE_S)
+            self._report.say(f"{what}: longest stall", calls.longest_s(), bound_s)
+        assert calls.statuses == {200}, calls.statuses
+
+
 class Servers:
     """A shop under load, whose object store and broker are killed."""
 
@@ -336,9 +391,10 @@ async def _paced(requests: list[Request], rate: int, meanwhile: Callable[[], Non
     return answers
 
 
-PARTS: Final[dict[str, Callable[[Lab, Report], Hosts | Drivers | Servers]]] = {
+PARTS: Final[dict[str, Callable[[Lab, Report], Hosts | Drivers | Elastic | Servers]]] = {
     "hosts": Hosts,
     "drivers": Drivers,
+    "elastic": Elastic,
     "servers": Servers,
 }
 
@@ -400,10 +456,11 @@ def main() -> int:
             tempfile.TemporaryDirectory(prefix="cluster-") as top,
             lab(Path(top), 1 + chosen.hosts) as hosts,
         ):
-            if chosen.store or part != "hosts":
+            if chosen.store or part in ("drivers", "servers"):
                 hosts.serve()
+            workers = range(1, 2 if part == "elastic" else 1 + chosen.hosts)
             # Two for each host: of the driver and of the standby.
-            hosts.start_spark(range(1, 1 + chosen.hosts), cores=2 if part == "drivers" else 1)
+            hosts.start_spark(workers, cores=2 if part == "drivers" else 1)
             try:
                 PARTS[part](hosts, report).run(chosen.rounds)
             except BaseException:

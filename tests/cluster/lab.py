@@ -130,6 +130,12 @@ class Host:
         """Return the processes of Spark's executors on this host."""
         return [each for each in self.processes() if "CoarseGrainedExecutorBackend" in _words(each)]
 
+    def leave(self) -> None:
+        """End Spark's worker of this host, and with it its executors."""
+        for each in self.processes():
+            if f"{_DEPLOY}.worker.Worker" in _words(each):
+                each.terminate()
+
     def end(self) -> None:
         """End all processes, and remove the host."""
         for process in self._processes:
@@ -218,10 +224,14 @@ class Lab:
         options = ["--host", home.address, "--port", "7077", "--webui-port", "0"]
         self._start_java(home, "master", "Master", *options)
         for number in workers:
-            host = self.hosts[number]
-            options = ["--host", host.address, "--cores", str(cores), "--memory", "2g"]
-            options += ["--webui-port", "0", "--work-dir", str(self.top / "work"), self.master]
-            self._start_java(host, f"worker{number}", "Worker", *options)
+            self.start_worker(number, cores)
+
+    def start_worker(self, number: int, cores: int = 1) -> None:
+        """Start Spark's worker on a host."""
+        host = self.hosts[number]
+        options = ["--host", host.address, "--cores", str(cores), "--memory", "2g"]
+        options += ["--webui-port", "0", "--work-dir", str(self.top / "work"), self.master]
+        self._start_java(host, f"worker{number}", "Worker", *options)
 
     def _start_java(self, host: Host, name: str, kind: str, *options: str) -> None:
         home, spark = java_home(self.top), spark_home()

@@ -215,7 +215,7 @@ def test_status_tells_what_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found["requests_per_s"] == 0.1
     assert found["view_epoch"] is None
     assert re.search(rf"driver +{os.getpid()} .* partitions 2", table)
-    assert "epoch 0, view at -, 1 requests, lag 0" in table
+    assert "epoch 0, view at -, log at 1, lag 0" in table
 
 
 def test_status_of_what_does_not_run_exits_with_1(

@@ -190,6 +190,7 @@ class JournalTail:
             self._conditions.pop(waiter, None)
 
     def _follow(self) -> None:
+        said = ""  # each further try fails in the same way
         while not self._closed.is_set():
             try:
                 commit = self._journal.wait(self.epoch, 0 if self._has_rested() else _LOOK_MS)
@@ -197,15 +198,21 @@ class JournalTail:
                 with self._lock:
                     if not self._ended:
                         self.failure = None
+                if said:
+                    said = ""
+                    _log.info("the journal can be followed again")
                 if commit is not None:
                     self._advance(commit)
             except Exception as error:  # noqa: BLE001 -- the waiters must hear of any failure
                 if self._closed.is_set():
                     return
                 failure = _penstock_error(error)
-                trace = None if failure is error else error
-                extra = {"cause": cause_text(failure)}
-                _log.error("the journal cannot be followed", exc_info=trace, extra=extra)
+                trace = _trace_of(error)
+                if not said or trace is not None:
+                    said = cause_text(failure)
+                    _log.error(
+                        "the journal cannot be followed", exc_info=trace, extra={"cause": said}
+                    )
                 self._fail(failure)
                 self._closed.wait(_PAUSE_S)
 
@@ -369,8 +376,10 @@ class AsyncJournalTail(JournalTail):
         try:
             outcomes = find_replies(self._journal, [position for position, _ in pairs])
         except Exception as error:  # noqa: BLE001 -- the waiters must hear of any failure
-            _log.error("replies cannot be looked up", exc_info=error)
             failure = _penstock_error(error)
+            trace = _trace_of(error)
+            facts = {"cause": cause_text(failure)}
+            _log.error("replies cannot be looked up", exc_info=trace, extra=facts)
             return [(waiter, failure) for _, waiter in pairs]
         return [(waiter, outcomes[position]) for position, waiter in pairs]
 
@@ -418,6 +427,11 @@ class AsyncJournalTail(JournalTail):
     def _settle(self, outcomes: list[tuple[Waiter, Reply | Exception | None]]) -> None:
         if outcomes and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(super()._settle, outcomes)
+
+
+def _trace_of(error: Exception) -> Exception | None:
+    """Return an error whose text alone does not say enough."""
+    return None if isinstance(error, PenstockError | OSError) else error
 
 
 def _penstock_error(error: Exception) -> PenstockError:

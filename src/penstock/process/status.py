@@ -42,8 +42,8 @@ class ApplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
         dev: Whether the page of the console may kill the driver, as under `penstock dev`.
         now_us: The moment by this machine's clock, in microseconds since the Unix epoch.
         epoch: The newest committed epoch; -1 before the first.
-        accepted: The number of requests that were ever appended to the log.
-        answered: The number of requests whose epoch is committed.
+        accepted: The position behind the newest request of the log; it jumps when the log moves to another host.
+        answered: The position behind the newest request whose epoch is committed.
         lag: The number of requests that wait for their epoch.
         requests_per_s: The rate of the last seconds.
         epoch_ms: The duration of the newest epoch; None without a report.

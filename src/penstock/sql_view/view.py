@@ -23,7 +23,7 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.subject_keys import SubjectKeys
 from penstock.deployment.code_in_force import CodeInForce
-from penstock.errors import Diverged, PenstockError, ViewUnavailable
+from penstock.errors import Diverged, OperationalError, PenstockError, ViewUnavailable
 from penstock.files.roots import snapshots_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.model.application import App
@@ -340,6 +340,7 @@ class View:
         self._is_short_of_memory = False  # a single epoch needs too much memory
         self._repaired_at: Epoch | None = None
         self._failures = 0  # consecutive
+        self._waits_for = ""
         newest = self.journal_epoch()
         # An empty file at the start is a rebuild, too: queries say so while it is filled.
         self._rebuilding_to = newest if self._store.epoch == BEFORE_FIRST else BEFORE_FIRST
@@ -502,14 +503,21 @@ class View:
                     if not self._is_asked:
                         self._asked.wait(_REST_S)
                     self._asked.clear()
+                if self._waits_for:
+                    _log.info("view.goes_on", extra={"epoch": self.epoch})
+                    self._waits_for = ""
                 self._problem = None
                 self._failures = 0
             except (PenstockError, duckdb.Error, OSError, MemoryError) as error:
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        _log.exception("view.cannot_apply", extra={"epoch": self.epoch})
         problem = str(error).partition("\n")[0] or type(error).__name__
+        if not isinstance(error, OperationalError | OSError):
+            _log.exception("view.cannot_apply", extra={"epoch": self.epoch})
+        elif not self._waits_for:  # each further try fails in the same way
+            self._waits_for = problem
+            _log.warning("view.waits", extra={"epoch": self.epoch, "cause": problem})
         if isinstance(error, duckdb.OutOfMemoryException):
             problem = f"an epoch needs more than view.memory_mb; raise this setting: {problem}"
         if is_damage(error):

@@ -133,10 +133,12 @@ class Unsteady(MemoryJournal):
     """A journal that cannot be read at times."""
 
     broken = False
+    tries = 0
 
     def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
         """Wait for the next epoch."""
         if self.broken:
+            self.tries += 1
             raise OSError("the disk is away")
         return super().wait(after, timeout_ms)
 
@@ -153,6 +155,22 @@ def test_journal_that_fails_once_is_followed_again() -> None:
     assert tail.wait_until((ONLY, Lsn(1)), DEADLINE_MS)
     assert tail.wait((ONLY, Lsn(0)), DEADLINE_MS).value(int) == 0
     tail.close()
+
+
+def test_a_journal_that_is_away_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """One sentence says that it is away, without a trace, and one that it is back."""
+    journal = Unsteady()
+    tail = JournalTail(journal)
+    with caplog.at_level("INFO", "penstock.journal.tail"):
+        journal.broken = True
+        wait_for(lambda: journal.tries > 2, "three tries")
+        journal.broken = False
+        wait_for(lambda: len(caplog.records) > 1, "the return")
+    tail.close()
+    assert [(record.message, record.exc_info) for record in caplog.records] == [
+        ("the journal cannot be followed", None),
+        ("the journal can be followed again", None),
+    ]
 
 
 def test_event_loop_gets_replies_of_past_and_coming_epochs(journal: MemoryJournal) -> None:

@@ -73,7 +73,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         data: The data directory; with `--url`, the URL.
         app: The application's name; None before its first start.
         epoch: The newest committed epoch.
-        log_end: The number of requests that were ever appended to the log.
+        log_end: The position behind the newest request of the log. A log that has moved goes on at a higher position, so it is
+            no count.
         lag: The number of requests that wait for their epoch.
         requests_per_s: The rate over the last ten seconds.
         view_epoch: The epoch of SQL results; None if no view runs.
@@ -235,7 +236,7 @@ def _show(status: Status, console: "Console") -> None:
     )
     console.print(
         f"{status.app or '-'} in {status.data}: epoch {epoch}, view at {view}, "
-        f"{status.log_end:,} requests, lag {status.lag:,}, {status.requests_per_s:,.0f} requests/s"
+        f"log at {status.log_end:,}, lag {status.lag:,}, {status.requests_per_s:,.0f} requests/s"
         f"{stores}",
     )
     if status.snapshot_epoch is not None:
