@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from heapq import merge
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Final, Protocol, final
 
@@ -253,6 +253,14 @@ COPY_BATCH = 10_000
 ATTEMPTS = 3  # a store may be replaced by another process while this one looks at it
 
 
+def owned_of(reader: PartitionReader, spec: PartitionSpec) -> Iterator[list[Change]]:
+    """Yield the entities of a reader that a partition of any number holds, in batches, checksums verified."""
+    items = reader.items()
+    while batch := list(islice(items, COPY_BATCH)):
+        mask = owned_mask([key for key, _ in batch], spec)
+        yield list(compress(batch, mask.tolist()))
+
+
 @final
 class PartitionedReader:
     """Readers of all partitions at one epoch, read as one; valid inside the `with`."""
@@ -276,10 +284,7 @@ class PartitionedReader:
         for number, reader in enumerate(self._readers):
             if not overlap(spec, PartitionSpec(number, len(self._readers))):
                 continue
-            items = reader.items()
-            while batch := list(islice(items, COPY_BATCH)):
-                mask = owned_mask([key for key, _ in batch], spec)
-                yield list(compress(batch, mask.tolist()))
+            yield from owned_of(reader, spec)
 
     def items_of(self, prefix: str, after: str = "") -> Iterator[tuple[EntityKey, bytes]]:
         """Yield the entities whose keys begin with a prefix, in key order, checksums verified.
@@ -448,8 +453,9 @@ class Stores:
         """
         spec = self._specs[partition]
         if self._elsewhere is not None:
-            # The rows of a partition of another number are on several hosts: the journal has them in one place.
             if self._is_fed(spec, self._elsewhere):
+                if former:
+                    self._copy_held(former, spec, epoch)
                 self._bring(spec, epoch)
             return
         if former:
@@ -540,6 +546,25 @@ class Stores:
             except Corrupt as error:
                 extra = {"partition": spec.partition, "reason": str(error)}
                 _log.warning("a store cannot be copied, and is built from the journal", extra=extra)
+
+    def _copy_held(self, former: int, spec: PartitionSpec, epoch: Epoch) -> None:
+        """Fill an empty store with its rows from stores of another number, if this host holds all that have some of them."""
+        specs = [PartitionSpec(number, former) for number in range(former)]
+        numbers = [each.partition for each in specs if overlap(spec, each)]
+        state = self._opened(spec)
+        if state.epoch != BEFORE_FIRST or epoch == BEFORE_FIRST:
+            return
+        source = Stores(self._directory, self._journal, former, boot_id=self._boot_id)
+        with closing(source):
+            try:
+                with source.some_at(epoch, numbers) as readers:
+                    state.load(
+                        epoch,
+                        lambda: chain(*(owned_of(readers[n], spec) for n in numbers)),
+                        BEFORE_FIRST,
+                    )
+            except (Corrupt, StateUnavailable):
+                return  # the journal has these rows, too
 
     def _feed(self, state: LmdbState, spec: PartitionSpec, epoch: Epoch) -> None:
         try:
