@@ -108,6 +108,12 @@ def loading() -> Iterator[tuple[str, str | None, str, tuple[Any, ...]]]:
         yield "", None, "load_orders", (first, baskets)
 
 
+def checkouts() -> list[tuple[str, str | None, str, tuple[Any, ...]]]:
+    """Return the calls of an epoch, each of another order."""
+    order = np.random.default_rng(2).permutation(ENTITIES)[:RECORDS]
+    return [("Order", str(number), "reorder", ()) for number in order]
+
+
 def measured(folder: Path, tasks: int) -> Costs:
     """Measure checkouts in epochs of some tasks."""
     config = Config(folder, cores=1, partitions=tasks, small_epoch=0, epoch_records_max=RECORDS)
@@ -135,8 +141,7 @@ def measured(folder: Path, tasks: int) -> Costs:
             return time.thread_time() - began
 
         advance(list(loading()), "load")
-        order = np.random.default_rng(2).permutation(ENTITIES)
-        calls = [("Order", str(order[n]), "reorder", ()) for n in range(RECORDS)]
+        calls = checkouts()
         # The driver has seen conflicts while it filled the shop, and keeps epochs in one task for a while.
         for number in range(PROBE_EVERY + 1):
             advance(calls[number : number + 1], f"alone{number}")
