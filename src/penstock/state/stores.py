@@ -431,19 +431,26 @@ class Stores:
         ]
         return {spec.partition: self._opened(spec).epoch for spec in specs}
 
-    def leave_others(self) -> list[str]:
-        """Delete the stores of partitions that other hosts hold, unless a process has them open; return their names."""
-        if self._elsewhere is None:
-            return []
+    def forget_taken(self) -> None:
+        """Ask other hosts again for the partitions that this one has built because nobody answered."""
         self._taken.clear()
-        left = [spec for spec in self._specs if not self._elsewhere.keeps(spec)]
+
+    def leave_others(self) -> bool:
+        """Delete the stores of partitions that other hosts hold, unless a process has them open; say whether none is left."""
+        if self._elsewhere is None:
+            return True
+        left = [
+            spec
+            for spec in self._specs
+            if not self._elsewhere.keeps(spec) and spec not in self._taken
+        ]
         for spec in left:
             self._forget(spec)
-        return [
-            name_of(spec)
-            for spec in left
-            if self._path(spec).exists() and environments.discard_unused(self._path(spec))
-        ]
+        there = [self._path(spec) for spec in left if self._path(spec).exists()]
+        deleted = [path.name for path in there if environments.discard_unused(path)]
+        if deleted:
+            _log.info("stores are deleted that other hosts hold", extra={"stores": len(deleted)})
+        return len(deleted) == len(there)
 
     def catch_up_one(self, partition: int, epoch: Epoch, former: int = 0) -> None:
         """Bring one store to `epoch`, unless other hosts hold it; raises like `at`.

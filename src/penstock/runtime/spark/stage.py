@@ -345,6 +345,7 @@ def run_steps(task: Task, rows: RoundRows, quarantine: Quarantine, work: Process
 _log = logging.getLogger(__name__)
 
 _PHASES: Final = ("log", "state", "run", "files")
+_LEAVE_PAUSE_S: Final = 5.0
 CASCADE_SHARE_S = SHARE_S
 """The time of a cascade in each pass of an epoch."""
 
@@ -369,6 +370,7 @@ class Worker:
         self._codes = WorkerCodes(directory, settings.code, place)
         # The log is a file of the driver's host. On another host the records come with the commands.
         self._log = directory.open_log(settings) if place.driver is None else None
+        self._leaves_at: float | None = None
         self._far: FarRows | None = None
         if place.credentials:
             self._far = FarRows(place.credentials, host_id(place.root), self._references)
@@ -443,8 +445,15 @@ class Worker:
 
     def use_peers(self, peers: Peers) -> None:
         """Hold the part of the state that falls to this host among others."""
-        if self._far is not None and self._far.use(peers) and (left := self._stores.leave_others()):
-            _log.info("stores are deleted that other hosts hold", extra={"stores": len(left)})
+        if self._far is None:
+            return
+        now = time.monotonic()
+        if self._far.use(peers):
+            self._stores.forget_taken()
+            self._leaves_at = now
+        if self._leaves_at is not None and now >= self._leaves_at:
+            # Other processes of this host may have them open for a while.
+            self._leaves_at = None if self._stores.leave_others() else now + _LEAVE_PAUSE_S
 
     def _references(self, key: EntityKey, row: bytes) -> list[EntityKey]:
         return self._forecast.of_row(key, row)
