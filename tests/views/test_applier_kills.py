@@ -71,20 +71,20 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     spec = "tests.views.orders_app:"
     folder = folder_of(tmp_path, NAME)
     if request.param == "sqlite":
-        return Store(f"{spec}app", "", partial(shown_in, folder / "view.sqlite"), 12)
+        return Store(f"{spec}app", "", partial(shown_in, folder / "view.sqlite"), 6)
     if request.param == "index":
-        return Store(f"{spec}in_index", "", partial(shown_in_index, folder), 6)
+        return Store(f"{spec}in_index", "", partial(shown_in_index, folder), 4)
     if request.param == "kafka":
         servers, prefix = request.getfixturevalue("kafka_server").servers, tmp_path.name
         url = f"kafka://{servers}/{prefix}?partitions=2"
         shown = partial(shown_in_kafka, servers, prefix)
         told = partial(epoch_in_kafka, servers, prefix)
-        return Store(f"{spec}in_kafka", url, shown, 4, told)
+        return Store(f"{spec}in_kafka", url, shown, 3, told)
     cluster: Cluster = request.getfixturevalue("postgres")
     with psycopg.connect(cluster.address) as connection:
         connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
     shown = partial(shown_in_postgres, cluster.address, SCHEMA)
-    return Store(f"{spec}in_postgres", cluster.address, shown, 6)
+    return Store(f"{spec}in_postgres", cluster.address, shown, 4)
 
 
 @pytest.fixture

@@ -301,8 +301,13 @@ def test_copy_of_a_time_before_an_erasure(persons: Persons, tmp_path: Path) -> N
         wait_for(lambda: state_of(copy) is ViewState.FOLLOWING, "the fill")
         assert names_in_file(copy) == {"bob", "cyd"}
         assert bytes_about(copy / "views", "ada") == []
-        known = {each.name: each for each in view_standings(copy, Epoch(made.epoch))}
-        assert known["files"].unerased == []
+
+        def unerased() -> list[Epoch]:
+            known = {each.name: each for each in view_standings(copy, Epoch(made.epoch))}
+            return known["files"].unerased
+
+        # It follows before it has passed the epoch of the erasure.
+        wait_for(lambda: unerased() == [], "the passage")
 
 
 def test_certificate_of_earlier_versions_stays_valid() -> None:
