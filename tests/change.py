@@ -1,8 +1,8 @@
 """The change that a checkout contains, and the choice of what runs for it where not everything can.
 
-All mutants take more processor time than a change may cost. `scripts/test` runs those that the change concerns and
-some others; the commit's hash chooses them, so that a commit always runs the same ones and the next commit different
-ones. `scripts/nightly` runs all. Run as a program, it prints how many files of unit tests that
+All mutants, and all cases of a campaign, take more processor time than a change may cost. `scripts/test` runs those
+that the change concerns and some others; the commit's hash chooses them, so that a commit always runs the same ones and
+the next commit different ones. `scripts/nightly` runs all. Run as a program, it prints how many files of unit tests that
 concern the change `scripts/check` leaves out, and on further lines those that it runs.
 """
 
@@ -10,7 +10,7 @@ import hashlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -28,27 +28,33 @@ class Change(NamedTuple):
     paths: frozenset[str]
 
 
+def git(top: Path, *words: str) -> str:
+    """Return what a command of Git says about a checkout; empty if it fails, or if Git is not installed."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(top), *words], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()
+
+
+def commit_of(top: Path) -> str:
+    """Return the hash of the last commit of a checkout; empty without Git's history."""
+    return git(top, "rev-parse", "HEAD")
+
+
 def change_of(top: Path) -> Change:
     """Return what differs from the commit where the branch left the trunk.
 
     On the trunk that is the last commit and the working tree. Without Git's history, as in an archive or a shallow
     clone, no path is known.
     """
-
-    def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", str(top), *words], capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip()
-
-    try:
-        commit = git("rev-parse", "HEAD")
-    except FileNotFoundError:  # Git is not installed
-        return Change("", frozenset())
-    bases = (git("merge-base", "HEAD", trunk) for trunk in TRUNKS)
+    commit = commit_of(top)
+    bases = (git(top, "merge-base", "HEAD", trunk) for trunk in TRUNKS)
     left = next((base for base in bases if base and base != commit), "")
-    base = left or git("rev-parse", "--verify", "--quiet", "HEAD~1")
-    paths = git("diff", "--name-only", base) if base else ""
+    base = left or git(top, "rev-parse", "--verify", "--quiet", "HEAD~1")
+    paths = git(top, "diff", "--name-only", base) if base else ""
     return Change(commit, frozenset(paths.splitlines()))
 
 
@@ -72,6 +78,13 @@ def choose(
     ranked = sorted(all_of_them, key=rank)
     concerned = sum(not rank(item)[0] for item in ranked)
     return ranked[: min(max(concerned, least), most)]
+
+
+def part_of(cases: Sequence[T], number: int, commit: str) -> list[T]:
+    """Choose so many cases by a commit, and keep their order."""
+    change = Change(commit, frozenset())
+    chosen = choose(change, range(len(cases)), lambda _: set(), number, number)
+    return [cases[index] for index in sorted(chosen)]
 
 
 def unit_tests(change: Change, top: Path, most: int) -> tuple[list[str], int]:

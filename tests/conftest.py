@@ -8,10 +8,10 @@ import gc
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import hypothesis
 import pytest
@@ -37,16 +37,23 @@ TOGETHER = ("tests/browser/", "tests/spark/")
 
 UNIT = "tests/unit/"
 
+T = TypeVar("T")
+
 _unfreeze = gc.unfreeze
 _thawed: list[bool] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed`."""
+    """Add `--seed` and `--whole`."""
     parser.addoption(
         "--seed",
         metavar="NUMBER|fresh",
         help="seed of the randomised tests: a number to repeat a run, 'fresh' for a new one",
+    )
+    parser.addoption(
+        "--whole",
+        action="store_true",
+        help="run all cases of a campaign; else the commit's hash chooses some of them",
     )
 
 
@@ -136,6 +143,21 @@ def pytest_terminal_summary(
 def seed(request: pytest.FixtureRequest) -> int:
     """Give the run's seed to a randomised test of our own."""
     return request.config.stash[SEED]
+
+
+@pytest.fixture(scope="session")
+def part_of(request: pytest.FixtureRequest) -> Callable[[Sequence[T], int], list[T]]:
+    """Give a function that takes so many cases of a campaign, in their order; all of them with `--whole`."""
+    change = import_module("tests.change")  # few tests need it, and all import this file
+    commit = change.commit_of(change.TOP)
+
+    def chosen(cases: Sequence[T], number: int) -> list[T]:
+        if request.config.getoption("--whole"):
+            return list(cases)
+        taken: list[T] = change.part_of(cases, number, commit)
+        return taken
+
+    return chosen
 
 
 @pytest.fixture(scope="session")

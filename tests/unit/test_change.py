@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from tests.change import Change, change_of
+from tests.change import Change, change_of, part_of
 
 
 def test_what_changed_is_asked_of_git(tmp_path: Path) -> None:
@@ -29,3 +29,12 @@ def test_what_changed_is_asked_of_git(tmp_path: Path) -> None:
     commit("fourth")
     (tmp_path / "first").write_text("changed")
     assert change_of(tmp_path).paths == {"first", "third", "fourth"}
+
+
+def test_each_case_has_its_commit() -> None:
+    """A commit takes the same cases each time, in their order; a few dozen commits take all."""
+    cases = "abcdefgh"
+    parts = [part_of(cases, 2, f"commit {number}") for number in range(40)]
+    assert parts == [part_of(cases, 2, f"commit {number}") for number in range(40)]
+    assert all(part == sorted(part) and len(set(part)) == 2 for part in parts)
+    assert set().union(*parts) == set(cases)
