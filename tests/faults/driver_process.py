@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -35,12 +36,23 @@ _DEATH = "Executor: Exception in task"
 
 
 class DriverProcess:
-    """A driver on a data directory; `settings` are those of `Config`, and `java`: options of each Java."""
+    """A driver on a data directory.
 
-    def __init__(self, spec: str, data: Path, **settings: Any) -> None:
+    Args:
+        environment: Variables that differ from those of this process.
+        settings: Those of `Config`.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        data: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
         data.mkdir(parents=True, exist_ok=True)
         self.events: list[dict[str, Any]] = []
-        java = settings.pop("java", "")
         self._output = data.with_name(f"{data.name}.stderr")
         arguments = {"cores": 2, "partitions": 2, **settings, "data": str(data)}
         with self._output.open("a+") as errors:
@@ -53,7 +65,7 @@ class DriverProcess:
                 stderr=errors,
                 text=True,
                 cwd=TOP,
-                env={**os.environ, "JDK_JAVA_OPTIONS": java} if java else None,
+                env={**os.environ, **(environment or {})},
             )
         self._below: dict[int, psutil.Process] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)

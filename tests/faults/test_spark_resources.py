@@ -6,6 +6,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -114,11 +115,11 @@ def test_lost_executor_changes_no_outcome(tmp_path: Path, seed: int) -> None:
     """On a cluster of two executors one is killed under load; everything is answered as ever."""
     shop, data, draw = Shop(), tmp_path / "data", random.Random(seed)
     watch = Watch(shop.app, data, shop.conserved)
-    cluster = {
+    cluster: dict[str, Any] = {
         "master": "local-cluster[2,1,1024]",
         "small_epoch": 0,
         "epoch_records_max": 150,
-        "java": SHORT_LIVED,
+        "environment": {"JDK_JAVA_OPTIONS": SHORT_LIVED},
     }
     with Load(shop, data, seed) as load:
         with DriverProcess(shop.spec, data, **cluster) as driver:

@@ -6,15 +6,22 @@
 import random
 import signal
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from pyspark.core.context import SparkContext
 
-from tests.faults.driver_process import DriverProcess
+from penstock.errors import Fenced
+from penstock.journal.api import Commit
+from penstock.journal.delta import DeltaJournal
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.runtime.spark.runtime import SparkRuntime
+from tests.faults.driver_process import GAVE_UP, DriverProcess
 from tests.faults.history import Watch
 from tests.faults.load import Bank, Load
 from tests.waiting import wait_for
@@ -29,7 +36,8 @@ def test_the_dead_and_the_stopped_are_replaced(tmp_path: Path, seed: int) -> Non
     """Two processes wait for the lock, each of them is the driver once, and all requests happen once.
 
     Meanwhile, the workers of both are killed, and stopped for a while or for ever; the first one is stopped and continued
-    with all that runs below it, and then killed.
+    with all that runs below it, and then killed. Beside the second one a third is refused; it stops when its next epoch
+    exists already.
     """
     workload, data, draw = Bank(), tmp_path / "data", random.Random(seed)
     watch = Watch(workload.app, data, workload.conserved)
@@ -59,8 +67,33 @@ def test_the_dead_and_the_stopped_are_replaced(tmp_path: Path, seed: int) -> Non
             load.stop()
             wait_for(load.is_all_committed, "the answer to everything")
             load.send_again()
-            second.stop()
             watch.check(load.acknowledged, all_answered=True)
+            assert str(second.pid) in refused_beside(workload.spec, data)
+            assert second.alive
+            with closing(DataDirectory(data).open_journal_of(workload.app.name)) as journal:
+                commit_for_another(journal)
+            load.send(5)
+            assert second.wait_end() == GAVE_UP
+            assert second.last("failed")["code"] == Fenced.code
+
+
+def refused_beside(spec: str, data: Path) -> str:
+    """Start a runtime beside the driver; return why it is refused, before Spark starts."""
+    runtime = SparkRuntime(spec, Config(data, cores=2, partitions=2))
+    try:
+        with pytest.raises(Fenced) as error:
+            runtime.start()
+    finally:
+        runtime.stop()
+    assert SparkContext._active_spark_context is None
+    return str(error.value)
+
+
+def commit_for_another(journal: DeltaJournal) -> None:
+    """Commit the next epoch, as a driver of another machine does."""
+    last = journal.last()
+    assert last is not None
+    journal.commit(Commit(type(last.epoch)(last.epoch + 1), last.positions, (), last.time_us))
 
 
 def hurt_workers(

