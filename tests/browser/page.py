@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
-from tests.waiting import wait_for
+from tests import waiting
 
+LOOK_S = 0.05  # each look asks the browser, which then draws its page later
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -39,6 +41,11 @@ FLAGS = (
 )
 _NUMBERS = count()
 _GONE = (NoSuchElementException, StaleElementReferenceException)
+
+
+def wait_for(condition: Callable[[], Any], what: str) -> Any:
+    """Return the first true value of a condition about a page."""
+    return waiting.wait_for(condition, what, look_s=LOOK_S)
 
 
 def need_browser() -> None:
@@ -158,7 +165,9 @@ class Page:
 
     def complaints(self) -> list[str]:
         """Return the browser's complaints since the last question."""
-        return [entry["message"] for entry in self._log("browser")]
+        said = [entry["message"] for entry in self._log("browser")]
+        # The browser itself asks for this icon when it first shows a file of a site that is no page.
+        return [message for message in said if "/favicon.ico " not in message]
 
     def addresses(self) -> set[str]:
         """Return every address that was asked for since the last question; the browser must note them."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import httpx
+from selenium import webdriver
 
 from tests.browser.page import Page, chromium
 from tests.browser.running import RunningConsole
@@ -167,8 +168,18 @@ def take(page: Page, picture: Picture, directory: Path) -> Path:
     return path
 
 
-def take_all(names: str, directory: Path) -> list[Path]:
-    """Run the box office, and take the pictures whose names begin with `names`."""
+@contextmanager
+def own_browser(profile: Path) -> Iterator[webdriver.Chrome]:
+    """Start a browser, and end it with the block."""
+    browser = chromium(profile)
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+def take_all(names: str, directory: Path, browser: webdriver.Chrome | None = None) -> list[Path]:
+    """Run the box office, and take the pictures whose names begin with `names`, with a browser of its own if none is given."""
     directory.mkdir(parents=True, exist_ok=True)
     wanted = [picture for picture in PAGES if picture.name.startswith(names)]
     with ExitStack() as stack:
@@ -176,23 +187,20 @@ def take_all(names: str, directory: Path) -> list[Path]:
         deploy_former(Path(temporary))
         office = stack.enter_context(RunningConsole(APP, Path(temporary) / "data", dev=False))
         prepare(office)
-        browser = chromium(Path(temporary) / "profile")
-        try:
-            page = Page(browser, office.url)
-            page.theme("light")
-            with load(office):
-                return [take(page, picture, directory) for picture in wanted]
-        finally:
-            browser.quit()
+        given = browser or stack.enter_context(own_browser(Path(temporary) / "profile"))
+        page = Page(given, office.url)
+        page.theme("light")
+        stack.enter_context(load(office))
+        return [take(page, picture, directory) for picture in wanted]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None, browser: webdriver.Chrome | None = None) -> None:
     """Take the pictures that the command line names, and say where they are."""
     parser = argparse.ArgumentParser(prog="scripts/screenshots", description="Take the pictures.")
     parser.add_argument("--only", default="", help="pictures whose names begin like this")
     parser.add_argument("--directory", type=Path, default=PICTURES, help="where to write them")
     options = parser.parse_args(arguments)
-    for path in take_all(options.only, options.directory):
+    for path in take_all(options.only, options.directory, browser):
         print(path)  # noqa: T201 -- the output of a program
 
 

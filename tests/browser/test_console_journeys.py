@@ -12,10 +12,12 @@ from selenium import webdriver
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.gateway.auth.keys import KeyStore, utc_now
 from penstock.gateway.auth.principal import EVERYTHING
+from penstock.process import presence
 from penstock.process.incidents import Incident
 from tests.browser.page import Page
 from tests.browser.running import RunningConsole
 from tests.checkout import SHOP
+from tests.gateway_thread import RunningGateway
 from tests.waiting import meanwhile, wait_for
 
 QUERY = (
@@ -173,7 +175,7 @@ def test_console_asks_for_a_key_and_keeps_it_in_the_tab(
     """Without a key the page is empty of data; with one it works until the tab is closed."""
     data.mkdir()
     _, secret = KeyStore(data).add("root", [EVERYTHING], None, utc_now())
-    with RunningConsole(SHOP, data) as shop:
+    with presence.present(data, "driver", SHOP), RunningGateway(SHOP, data) as shop:
         page = Page(browser, shop.url)
         page.open("/overview")
         page.write("API key or token", secret)
@@ -186,3 +188,4 @@ def test_console_asks_for_a_key_and_keeps_it_in_the_tab(
         page.open("/overview")
         page.one("#key-dialog[open]")
         assert page.all("[data-node]") == []
+        browser.get("about:blank")

@@ -30,7 +30,10 @@ def test_program_takes_a_picture_of_a_running_box_office(
 ) -> None:
     """The program runs the box office, takes the chosen picture, and says where it is."""
     monkeypatch.setattr(screenshots, "CALLS_FIRST", 10)  # no picture of the documentation
-    screenshots.main(["--only", "requests-narrow", "--directory", str(tmp_path)])
+    screenshots.main(["--only", "requests-narrow", "--directory", str(tmp_path)], browser)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.get("about:blank")
     (picture,) = tmp_path.iterdir()
     assert picture.read_bytes().startswith(PNG)
     assert capsys.readouterr().out == f"{picture}\n"
