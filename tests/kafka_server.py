@@ -21,7 +21,7 @@ from tests.own_certificate import own_certificate
 from tests.waiting import wait_for
 
 PROBE: Final = "probe"
-START_S: Final = 60.0
+START_S: Final = 180.0
 _FETCH: Final = Path(__file__).parent.parent / "scripts" / "kafka_server"
 _CLUSTER: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 _JAVA: Final = (
