@@ -132,6 +132,9 @@ COMMANDS: Final = {
     "generate": Listing(
         "penstock.cli.running.generate", "Run the generators of an application against a gateway."
     ),
+    "client": Listing(
+        "penstock.cli.client", "Write a client of an application in TypeScript, from its types."
+    ),
     "explain": Listing(
         "penstock.cli.queries.explain",
         "Show the dataflow graph of an application, from its source.",

@@ -80,7 +80,7 @@ def failure_of(raised: BaseException, memory_bytes: int, depth: int) -> Failure:
     if issubclass(error_type, RecursionError):
         return exceeded(f"recursed deeper than depth = {depth}")
     try:
-        code, name = _code_of(error_type), _clean(_name_of(error_type), _NAME_MAX)
+        code, name = code_of(error_type), _clean(_name_of(error_type), _NAME_MAX)
     except BaseException:  # noqa: BLE001 -- a class whose very dictionary is hostile
         code, name = Unhandled.code, BaseException.__name__
     return Failure(code, name, _text_of(raised))
@@ -110,7 +110,7 @@ def close_all(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> None:
             coroutine.close()
 
 
-def _code_of(error_type: type[BaseException]) -> str:
+def code_of(error_type: type[BaseException]) -> str:
     """Return the code of the nearest class that has a code which handlers may use.
 
     A handler may not use the codes of `OperationalError` and `IntegrityError`, because they report

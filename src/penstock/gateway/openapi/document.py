@@ -7,8 +7,10 @@ describes the types. Each method and each stream has a path of its own, so that 
 generators see its arguments and its result.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +28,8 @@ from penstock.base.http import (
 )
 from penstock.base.ids import fingerprint_of
 from penstock.base.webhook_signature import Form
-from penstock.errors import BY_CODE
+from penstock.engine.failure import code_of
+from penstock.errors import BY_CODE, Aborted
 from penstock.gateway.handlers.calls import CallHandler
 from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
@@ -34,6 +37,7 @@ from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.served_handlers import KINDS
 from penstock.gateway.handlers.streams import MEDIA_TYPE, StreamHandler
 from penstock.gateway.openapi.json_schema import (
+    READS,
     Schema,
     SchemaRegistry,
     constrained_parameters,
@@ -111,9 +115,26 @@ def meanings() -> dict[int, dict[str, str]]:
     return dict(sorted(by_status.items()))
 
 
-def error_response_of(status: int) -> dict[str, Any]:
-    """Return the component that describes the errors of a status."""
-    codes = meanings().get(status, {})
+def declared_errors(app: App) -> list[type[Aborted]]:
+    """Return the classes below `Aborted` that the modules of the application's handlers name, by name."""
+    spaces = [vars(sys.modules[each.cls.__module__]) for each in app.entities.values()]
+    spaces += [signature.function.__globals__ for signature in app.functions.values()]
+    own: dict[str, type[Aborted]] = {}
+    for value in (value for space in spaces for value in space.values()):
+        # Not `isinstance`, which asks the object for its `__class__`.
+        if issubclass(type(value), type) and issubclass(value, Aborted):
+            own[f"{value.__name__} {value.__module__}.{value.__qualname__}"] = value
+    return [own[name] for name in sorted(own) if own[name] not in BY_CODE.values()]
+
+
+def error_response_of(status: int, own: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the component that describes the errors of a status.
+
+    Args:
+        status: The HTTP status.
+        own: Errors of the application that have it: their meanings by code.
+    """
+    codes = {**meanings().get(status, {}), **own}
     text = "\n".join(f"- `{code}`: {meaning}" for code, meaning in codes.items())
     described: dict[str, Any] = {
         "description": f"An error:\n\n{text}" if text else "The application refused the request.",
@@ -141,7 +162,7 @@ _BODILESS: Final = frozenset({"GET", "DELETE"})
 _KEY_MADE: Final = "The key of the new entity; `-` derives a key from the request id."
 _ATOM: Final = "The events of one append are an atom: they take effect together, in their order."
 _READ: Final = (
-    "Reads the newest committed epoch and is not recorded. With the header `Idempotency-Key` it is a "
+    f"{READS} With the header `Idempotency-Key` it is a "
     "request in the log, and its reply is kept under that id."
 )
 
@@ -557,6 +578,13 @@ def openapi_document(
                 paths.add(route)
     for route in orders:
         paths.add(route)
+    declared = declared_errors(app)
+    own = {code_of(each): docstring_of(each).partition("\n")[0] for each in declared}
+    own.pop(Aborted.code, None)
+    if declared:
+        bodies = [*map(schemas.error, declared), reference_to("PenstockErrorBody")]
+        schemas.components["PenstockError"]["properties"]["error"] = {"anyOf": bodies}
+    refused = {STATUS[Aborted.code], *(route.refused for route in app.routes)}
     required: list[dict[str, list[str]]] = [{"bearer": []}, {"apiKey": []}]
     tags = [
         {"name": name, **_description_of(entity.cls)}
@@ -574,8 +602,8 @@ def openapi_document(
         "components": {
             "schemas": dict(sorted(schemas.components.items())),
             "responses": {
-                f"Error{status}": error_response_of(status)
-                for status in sorted({*meanings(), *(route.refused for route in app.routes)})
+                f"Error{status}": error_response_of(status, own if status in refused else {})
+                for status in sorted({*meanings(), *refused})
             },
             "headers": _HEADERS,
             "securitySchemes": _SECURITY,

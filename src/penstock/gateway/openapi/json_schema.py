@@ -36,6 +36,8 @@ from penstock.base.record import (
     tag_of_record,
 )
 from penstock.base.schema import SCALARS, UNENCODABLE, reference_type
+from penstock.engine.failure import code_of
+from penstock.errors import Aborted
 from penstock.gateway.route import reference_to
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
@@ -97,6 +99,12 @@ _FORMS: Final[Mapping[Any, frozenset[str]]] = {
     bytes: frozenset({"bytes"}),
     datetime: frozenset({"text", "json"}),  # a time with a zone is JSON, one without is a string
 }
+OWN_ERROR: Final = "x-penstock-error"
+"""Marks the schema of an error of the application."""
+
+READS: Final = "Reads the newest committed epoch and is not recorded."
+"""Begins what the document says of each call that reads."""
+
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _ANSWERED: Final = ".Answer"
 
@@ -321,6 +329,15 @@ class SchemaRegistry:
             if self._owners.setdefault(name, annotation) in (annotation,):
                 return name
         raise AssertionError("a hundred classes have one full name")
+
+    def error(self, error_type: type[Aborted]) -> Schema:
+        """Return a reference to the schema of an exception that the application declares: the error in a response's body."""
+        name = self._name_of(error_type)
+        fixed = {"code": code_of(error_type), "kind": error_type.__name__}
+        properties = {field: {"const": text} for field, text in fixed.items()}
+        described = _object({**properties, "message": {"type": "string"}})
+        self.components[name] = described | _described(error_type) | {OWN_ERROR: True}
+        return reference_to(name)
 
     def arguments(self, signature: Signature, without: tuple[str, ...] = ()) -> Schema:
         """Return the schema of a call's body: an array by position, or an object by name.

@@ -1,0 +1,98 @@
+// Calls the application of bakery_app.py by its client; each line that it prints is a fact that the test expects.
+import { Aborted, Client, PenstockError, SoldOut, TooSweet } from "./bakery.js";
+import type { Loaf, Pending } from "./bakery.js";
+import { Client as Big, type Client_ } from "./big/bakery.js";
+
+declare const process: { argv: string[]; exitCode: number };
+
+const [url, failing, mute] = process.argv.slice(2) as [string, string, string];
+const told: { [name: string]: unknown } = {};
+
+async function refused(asked: Promise<unknown>): Promise<PenstockError> {
+  try {
+    await asked;
+  } catch (error) {
+    if (error instanceof PenstockError) return error;
+    throw error;
+  }
+  throw new Error("it was not refused");
+}
+
+async function main(): Promise<void> {
+  const client = new Client(url);
+  const baked: number = await client.call.bake([["rye", "spelt"], 7]);
+  told["baked"] = baked;
+  const left: number = await client.Loaf("rye").take({ pieces: 2, promise: { pieces: 1, price: "2.50" } });
+  told["left"] = left;
+  const rye: Loaf = await client.Loaf.get("rye");
+  told["rye"] = rye;
+  told["kinds"] = [await client.Loaf.create("a/b ü?#", { kind: "cake" }), await client.Loaf("a/b ü?#").exists()];
+  const made = await client.Loaf.create(null);
+  told["derived"] = made.length > 8;
+  const number: string = await client.Client.create(2n ** 63n - 1n);
+  const one: Client_ = await new Big(url).Client.get(number);
+  told["number"] = one.number.toString();
+  told["pair"] = await client.Loaf("rye").pair([1]);
+  told["weight"] = await client.Loaf("rye").weigh({ grams: NaN });
+
+  const sold = await refused(client.Loaf("rye").take({ pieces: 99 }));
+  told["sold"] = [sold instanceof SoldOut, sold instanceof Aborted, sold.code, sold.kind, sold.message, sold.status, sold.name];
+  const sweet = await refused(client.Loaf("rye").sweeten());
+  told["sweet"] = [sweet instanceof TooSweet, sweet.code, sweet.kind];
+  const missing = await refused(client.Loaf.get("none"));
+  told["missing"] = [missing instanceof Aborted, missing.code, missing.status];
+  // @ts-expect-error -- the compiler knows the arguments
+  told["wrong"] = (await refused(client.Loaf("rye").take({ loaves: 1 }))).code;
+
+  told["once"] = [
+    await client.Loaf("rye").take({}, { requestId: "r1" }),
+    await client.Loaf("rye").take({}, { requestId: "r1" }),
+  ];
+  told["conflict"] = (await refused(client.Loaf("rye").take({ pieces: 2 }, { requestId: "r1" }))).code;
+  const sent: Pending<number> = await client.send.Loaf("rye").take({ pieces: 1 });
+  told["sent"] = [await sent.result(), await client.pending<number>(sent.requestId).result()];
+  told["sentRefused"] = (await refused((await client.send.Loaf("rye").take({ pieces: 99 })).result())).code;
+  const later = await client.send.Loaf("rye").take({}, { delayS: 3600 });
+  await later.cancel();
+  told["cancelled"] = (await refused(later.result())).code;
+  told["read"] = [await client.Loaf("rye").count(), client.epoch >= 0];
+
+  const broken = new Client(failing);
+  told["broken"] = [await broken.Loaf("spelt").take(), await broken.Loaf("spelt").take(), await broken.Loaf("spelt").take()];
+  const nobody = await refused(new Client("http://127.0.0.1:1", { retries: 1 }).Loaf("rye").take());
+  told["nobody"] = [nobody.code, nobody.message.includes(nobody.requestId)];
+  const silent = await refused(new Client(mute).Loaf("spelt").take({}, { timeoutMs: 300 }));
+  told["silent"] = silent.code;
+  const ended = new AbortController();
+  ended.abort(new Error("enough"));
+  told["ended"] = await client.Loaf("rye").take({}, { signal: ended.signal }).catch((error: Error) => error.message);
+  told["dots"] = await (async () => await client.Loaf("..").count())().catch((error: Error) => error.message);
+
+  told["unsafe"] = await client.Loaf("rye").grains().catch((error: Error) => error.name);
+  const big: bigint = await new Big(url).Loaf("rye").grains();
+  told["grains"] = big.toString();
+  const bigLeft: bigint = await new Big(url).Loaf("spelt").take({ pieces: 1n });
+  told["bigLeft"] = bigLeft.toString();
+
+  const count: number = await client.streams["oven-runs"].append([{ loaf: "rye", at_degrees: 220 }, { loaf: "spelt", at_degrees: 200 }]);
+  const next = await client.streams["oven-runs"].send([{ loaf: "x", at_degrees: 1 }]);
+  told["appended"] = [count, await next.result()];
+  const shouts: string[] = [];
+  for await (const { atom, events } of client.streams.shouts.follow()) {
+    shouts.push(...events.map((event) => `${atom} ${event}`));
+    if (shouts.length === 3) break;
+  }
+  told["shouts"] = shouts;
+  for await (const page of client.tables.loaves.follow()) {
+    told["table"] = page.changes.map((change) => ("row" in change ? change.row.loaf_id : "")).sort();
+    if (page.complete) break;
+  }
+}
+
+main().then(
+  () => console.log(JSON.stringify(told)),
+  (error: unknown) => {
+    console.error(error, JSON.stringify(told));
+    process.exitCode = 1;
+  },
+);

