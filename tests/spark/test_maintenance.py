@@ -12,8 +12,9 @@ from deltalake import DeltaTable
 
 from penstock.base.ids import Lsn
 from penstock.process.config import Config, HistoryConfig
-from penstock.retention.maintenance import last_report, maintain
+from penstock.retention.maintenance import maintain
 from penstock.retention.maintenance_process import MODULE
+from penstock.retention.maintenance_report import last_report
 from penstock.runtime.spark.runtime import SparkRuntime
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import digest_of_stores, state_of

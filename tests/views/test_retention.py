@@ -16,7 +16,8 @@ from penstock.process.config import Config, HistoryConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.view_files import change_orders, folder_of, read_report
 from penstock.process.view_standing import ViewStanding, view_standings
-from penstock.retention.maintenance import MaintenanceReport, maintain
+from penstock.retention.maintenance import maintain
+from penstock.retention.maintenance_report import MaintenanceReport
 from tests.views.appliers import appliers
 from tests.views.book import Book, shown_in
 from tests.views.orders_app import app

@@ -52,15 +52,30 @@ def print_result(result: object, show: "Callable[[Console], None]", *, as_json: 
         show(Console(soft_wrap=True, highlight=False, markup=False))
 
 
+WHOLE: Final = 64
+"""Keys and ids of so many characters stand in one line, even if the terminal is too narrow for the table."""
+
+
 def folding_table(*columns: str, **style: Any) -> "Table":
-    """Return a table that continues long words in the next line, so that no id is cut.
+    """Return a table that folds long text, and never cuts a key or an id in pieces.
 
     Args:
         style: The style of the table, as rich names it.
     """
     from rich.table import Column, Table
 
-    return Table(*(Column(title, overflow="fold") for title in columns), **style)
+    class FoldingTable(Table):
+        def add_row(self, *cells: Any, **style: Any) -> None:
+            for column, cell in zip(self.columns, cells, strict=False):
+                column.min_width = max(column.min_width or 0, longest_word(str(cell)))
+            super().add_row(*cells, **style)
+
+    return FoldingTable(*(Column(title, overflow="fold") for title in columns), **style)
+
+
+def longest_word(text: str) -> int:
+    """Return the width of the longest word of a text that must not be cut."""
+    return max((len(word) for word in text.split() if len(word) <= WHOLE), default=0)
 
 
 def print_json(value: object) -> None:

@@ -11,7 +11,6 @@ import dataclasses
 import logging
 import time
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -39,7 +38,7 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.question import encode_question, receive_question
 from penstock.retention import retention
-from penstock.retention.leases import RetentionLease
+from penstock.retention.maintenance_report import REPORT, MaintenanceReport, last_report
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.snapshot_writer import (
     remove_snapshots,
@@ -49,8 +48,6 @@ from penstock.snapshots.snapshot_writer import (
 from penstock.state.stores import remove_former_stores
 
 _log = logging.getLogger(__name__)
-
-REPORT: Final = "maintenance.json"
 
 _STAGED_S: Final = 86_400.0
 """How long the rows of an import stay that no record in the log names: the order may still read its source."""
@@ -67,35 +64,6 @@ class MaintenanceWork(msgspec.Struct, frozen=True):
     spec: str
     config: Config
     snapshot: bool
-
-
-class MaintenanceReport(msgspec.Struct, frozen=True):
-    """The result of maintenance, and the state of history afterwards.
-
-    Attributes:
-        time_us: The time of its end, microseconds since the Unix epoch.
-        snapshot: The epoch of the newest snapshot; -1 without one.
-        rows: Entities in it.
-        snapshots: The epochs of all snapshots.
-        merged: Epochs that were merged this time.
-        first: The oldest epoch that the journal holds.
-        wanted: The oldest epoch that the settings want to keep.
-        holders: The leases on older epochs.
-        log_start: The oldest record in the log.
-        failure: The error that ended it early; None without an error.
-    """
-
-    time_us: int = 0
-    snapshot: Epoch = BEFORE_FIRST
-    rows: int = 0
-    snapshots: list[Epoch] = []
-    merged: int = 0
-    first: Epoch = Epoch(0)
-    wanted: Epoch = Epoch(0)
-    holders: list[RetentionLease] = []
-    log_start: Lsn = Lsn(0)
-    spent_s: float = 0.0
-    failure: str | None = None
 
 
 def encode_work(spec: str, config: Config, *, snapshot: bool) -> bytes:
@@ -150,14 +118,6 @@ def compaction_policy(config: Config) -> CompactionPolicy:
     """Return how the journal is compacted."""
     history = config.history
     return DEFAULT_COMPACTION._replace(epochs=history.merge_epochs, grace_s=history.grace_s)
-
-
-def last_report(data: Path) -> MaintenanceReport | None:
-    """Return the last report; None if there is no readable report."""
-    try:
-        return msgspec.json.decode((data / RUN / REPORT).read_bytes(), type=MaintenanceReport)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def _take_all(app: App, journal: Journal, snapshots: Snapshots, reached: StepObserver) -> None:

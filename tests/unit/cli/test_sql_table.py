@@ -3,8 +3,11 @@
 import pyarrow as pa
 import pytest
 
+from penstock.cli.output import folding_table, print_result
 from penstock.cli.queries.sql_table import is_legible, print_result_table
 from penstock.sql_view.view_client import EncodedAnswer
+
+KEY = "4f6e2a8c-1f0b-4f3e-9a57-2f1f7f0c9d11"
 
 
 def encoded(table: pa.Table) -> EncodedAnswer:
@@ -22,6 +25,8 @@ def encoded(table: pa.Table) -> EncodedAnswer:
         (["a", "b"], ["1", "2"], 8, "blocks"),
         (["id", "text"], ["i1", "x" * 200], 29, "table"),  # a long value continues in the next line
         (["id", "text"], ["i1", "x" * 200], 28, "blocks"),
+        (["id", "text"], [KEY, "x" * 200], 63, "table"),
+        (["id", "text"], [KEY, "x" * 200], 62, "blocks"),  # a key is not cut
         (["text"], ["x" * 200], 10, "table"),  # a block would not be wider
         ([f"c{n}" for n in range(30)], ["1"] * 30, 80, "blocks"),
     ],
@@ -56,3 +61,26 @@ def test_a_narrow_row_is_in_a_table(
     out = capsys.readouterr().out
     assert "│ tea  │     5 │" in out
     assert "epoch 7, 1 row" in out
+
+
+@pytest.mark.parametrize("wide", [KEY, f"Account/{KEY}", "two words " * 20])
+def test_no_table_cuts_a_key(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, wide: str
+) -> None:
+    """A key stands in one line of a terminal that is too narrow for the table, and long text is folded beside it."""
+    monkeypatch.setenv("COLUMNS", "40")
+    table = folding_table("request", "call", "failure")
+    table.add_row(KEY, wide, "it has failed for a long reason " * 5)
+    print_result(None, lambda console: console.print(table), as_json=False)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if KEY[:8] in line)
+    assert KEY in line
+    assert wide in line or " " in wide
+
+
+def test_keys_of_a_result_are_whole_beside_long_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of a query shrinks the column of text, and not that of keys."""
+    monkeypatch.setenv("COLUMNS", "63")
+    print_result_table(encoded(pa.table({"id": [KEY], "text": ["x" * 200]})))
+    assert f"│ {KEY} │" in capsys.readouterr().out

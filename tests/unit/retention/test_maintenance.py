@@ -22,8 +22,9 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import MAINTENANCE_STEPS
 from penstock.retention import savepoints
 from penstock.retention.leases import lease
-from penstock.retention.maintenance import MaintenanceReport, encode_work, maintain
+from penstock.retention.maintenance import encode_work, maintain
 from penstock.retention.maintenance_process import run_maintenance
+from penstock.retention.maintenance_report import MaintenanceReport
 from penstock.retention.retention import surplus_snapshots
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import all_states_as_of

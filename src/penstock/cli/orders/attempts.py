@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, DataOptions, JsonOption
-from penstock.cli.output import print_result
+from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
 
@@ -133,12 +133,10 @@ def _failed(options: DataOptions, remote: RemoteOptions) -> "FailedRequests":
 
 
 def _show_failed(answer: "FailedRequests", console: "Console") -> None:
-    from rich.table import Table
-
     if not answer.requests:
         console.print(f"no request of the background has failed, up to epoch {answer.epoch}")
         return
-    table = Table("request", "call", "epoch", "failure")
+    table = folding_table("request", "call", "epoch", "failure")
     for each in answer.requests:
         owner = f"{each.entity}/{each.key}." if each.entity else ""
         failure = f"{each.kind or each.code}: {each.message or ''}"

@@ -14,7 +14,7 @@ from penstock.files.roots import has_journal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from penstock.retention.maintenance import MaintenanceReport
+    from penstock.retention.maintenance_report import MaintenanceReport
 
 HELP: Final = """Take a snapshot: the state after the newest epoch, as one Delta table for each class.
 

@@ -1,7 +1,7 @@
 """The rows of a query on the terminal: as a table, or each row by itself if the terminal is too narrow.
 
 A table that folds every value to a few letters cannot be read. So a table appears only if each column has
-room for its name and for the beginning of its values; otherwise each row is a block with a line per column.
+room for its name, for its keys and for the beginning of longer values; otherwise each row is a block with a line per column.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from penstock.cli.output import longest_word
 from penstock.snapshots.text import json_text
 from penstock.sql_view.result_format import json_rows
 from penstock.sql_view.view_client import EncodedAnswer
@@ -47,9 +48,11 @@ def print_result_table(answer: EncodedAnswer) -> None:
 
 
 def is_legible(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Say whether a table has room for the names of its columns and for the beginning of each value."""
+    """Say whether a table has room for the names of its columns, for each key, and for the beginning of longer values."""
     columns = [[name, *texts] for name, *texts in zip(names, *rows, strict=True)]
-    needed = [min(_LEGIBLE, max(map(len, column))) for column in columns]
+    needed = [
+        max(min(_LEGIBLE, max(map(len, column))), *map(longest_word, column)) for column in columns
+    ]
     return len(columns) == 1 or sum(needed) + _FRAME * len(columns) + 1 <= width
 
 
@@ -81,10 +84,15 @@ def cell_text(value: Any) -> str:
 
 
 def _filled(table: "Table", schema: pa.Schema, rows: Sequence[Sequence[str]]) -> "Table":
-    for field in schema:
+    for number, field in enumerate(schema):
         numeric = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         numeric = numeric or pa.types.is_decimal(field.type)
-        table.add_column(field.name, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            field.name,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            min_width=max((longest_word(row[number]) for row in rows), default=0),
+        )
     for row in rows:
         table.add_row(*row)
     return table

@@ -148,7 +148,7 @@ def status_of(data: Path) -> Status:
     """Return the status of a data directory."""
     from penstock.process.data_directory import DataDirectory
     from penstock.process.status import survey
-    from penstock.retention.maintenance import MaintenanceReport, last_report
+    from penstock.retention.maintenance_report import MaintenanceReport, last_report
     from penstock.sql_view.view_client import view_epoch
 
     seen = survey(data, DataDirectory(data).app_name or "", view_epoch(data), RATE_OVER_S)

@@ -28,12 +28,14 @@ def main() -> None:
 def preload() -> None:
     """Load the modules of workers, and exclude them from garbage collection."""
     keep_libraries_single()
+    gc.disable()  # nearly all objects of modules stay
     import pyspark.worker  # noqa: F401, PLC0415
 
     import penstock.runtime.spark.worker_process  # noqa: F401, PLC0415
 
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from penstock.log.api import Log
 from penstock.orders import partitions
 from penstock.process.config import Config
 from penstock.retention import maintenance_process
-from penstock.retention.maintenance import MaintenanceReport, compaction_policy, encode_work
+from penstock.retention.maintenance import compaction_policy, encode_work
+from penstock.retention.maintenance_report import MaintenanceReport
 from penstock.runtime.spark.auto_partitions import AutoPartitions
 from penstock.runtime.spark.jobs import Jobs
 from penstock.runtime.spark.messages import RunMaintenance
