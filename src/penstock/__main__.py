@@ -4,17 +4,15 @@ import gc
 import sys
 from typing import Final
 
+from penstock.base.start import OBJECTS
+
 _INTERRUPTED: Final = 130
 """The exit code after Ctrl-C, as of every command."""
 
 
-_OBJECTS: Final = 100_000
-"""New objects between two collections of garbage: about as many as a command imports, and nearly all of them stay."""
-
-
 def main() -> None:
     """Run the command that the process was started with, and exit."""
-    gc.set_threshold(_OBJECTS)
+    gc.set_threshold(OBJECTS)
     try:
         from penstock.cli.main import main as run_command  # noqa: PLC0415 -- Ctrl-C may come before its end
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +21,7 @@ import msgspec
 
 from penstock.base.class_code import has_code
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
+from penstock.base.start import program_of
 from penstock.engine.limits import TimeLimit
 from penstock.errors import LimitExceeded, Overloaded, TimedOut
 from penstock.gateway.telemetry.metrics import Metrics
@@ -100,7 +100,7 @@ class EntityReader:
 _log = logging.getLogger(__name__)
 
 # -P: a module in the current directory must not replace one of Penstock.
-PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.runtime.reads.nursery")
+PROGRAM: Final = program_of("penstock.runtime.reads.nursery")
 
 _CATCH_UP_S: Final = 60.0
 """How long a reader may bring the stores to the newest epoch; the next reader continues there."""

@@ -17,6 +17,7 @@ from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from penstock.base.start import program_of
 from penstock.errors import PenstockError
 from penstock.model.reply import failure_of, raised_by
 from penstock.model.request import Failure
@@ -98,14 +99,16 @@ def run_child(
     is_quiet: bool = False,
 ) -> ChildOutput:
     """Do as `ask_child`, but take words of a command line, and return the output as it is."""
-    with subprocess.Popen(  # noqa: S603 -- modules of ours
-        [sys.executable, "-P", "-m", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if is_quiet else None,
-        env=environment,
-        start_new_session=True,
-    ) as child:
+    with (
+        subprocess.Popen(  # noqa: S603 -- modules of ours
+            [*program_of(words[0]), *words[1:]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if is_quiet else None,
+            env=environment,
+            start_new_session=True,
+        ) as child
+    ):
         with suppress(OSError):  # it has ended
             os.setpriority(os.PRIO_PROCESS, child.pid, nice)
         try:

@@ -5,7 +5,6 @@ fails on the way, the connection is cut, so that no caller takes a part for the 
 """
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from penstock.base.file_formats import MEDIA_TYPES, FileFormat
 from penstock.base.http import EPOCH
+from penstock.base.start import program_of
 from penstock.errors import OperationalError, Overloaded, RequestError
 from penstock.exchange.export import EPOCH_BYTES, Export, ExportQuestion
 from penstock.gateway.http_request import HttpRequest
@@ -144,7 +144,7 @@ class ExportHandler:
 async def _begun(data: Path, order: Export) -> tuple[asyncio.subprocess.Process, int]:
     """Start a child process that writes an export; return it when its first row is on the way, with the epoch."""
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "penstock.exchange.export"),
+        *program_of("penstock.exchange.export"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,

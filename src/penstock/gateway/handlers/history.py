@@ -10,7 +10,6 @@ import asyncio
 import dataclasses
 import logging
 import resource
-import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from typing import Any, Final
@@ -19,6 +18,7 @@ import psutil
 from starlette.responses import Response
 
 from penstock.base.http import JSON
+from penstock.base.start import program_of
 from penstock.errors import (
     ConfigError,
     Overloaded,
@@ -52,7 +52,7 @@ RUNNING_MAX: Final = 2
 """Child processes of one gateway at the same time."""
 
 # -P: a module in the current directory must not replace one of Penstock.
-PROGRAM: Final = (sys.executable, "-P", "-m", "penstock.history.trace")
+PROGRAM: Final = program_of("penstock.history.trace")
 TIME_S: Final = 60.0
 BYTES_MAX: Final = 16 << 20
 """The largest answer of a child process; the gateway holds it in memory."""

@@ -194,12 +194,10 @@ def main() -> None:
     keep_libraries_single()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the gateway ends its readers
     settings, _ = receive_question(ReaderSettings)
-    gc.disable()  # nearly all objects of modules stay
     import penstock.runtime.reads.reader  # noqa: F401, PLC0415 -- after the environment is set
 
     gc.collect()
     gc.freeze()
-    gc.enable()
     Nursery(settings, socket.socket(fileno=int(sys.argv[1]))).run()
 
 
