@@ -268,8 +268,8 @@ def main() -> None:
     climb()
     climb_in_epochs()
     trade()
-    examples(histories(), 150, run_history)
-    examples(shapes(), 60, run_history)
+    examples(histories(), 60, run_history)
+    examples(shapes(), 40, run_history)
     examples(tangles() | histories(most=8), 10, run_journal)
     examples(strategies.histories(Danger.NONE), 40, run_hostile)
 

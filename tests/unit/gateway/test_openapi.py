@@ -113,8 +113,8 @@ def test_document_of_example_is_valid(spec: str) -> None:
     OpenAPIV31SpecValidator(openapi_document(load_app(spec))).validate()
 
 
-@given(st.lists(types, min_size=1, max_size=4))
-@settings(max_examples=12)
+@given(st.lists(types, min_size=6, max_size=6))  # most of a document is the same for all types
+@settings(max_examples=5)
 def test_document_of_any_application_is_valid(several: list[Typed]) -> None:
     """For an application with any types, a public validator accepts its document."""
     OpenAPIV31SpecValidator(
