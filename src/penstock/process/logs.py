@@ -47,6 +47,7 @@ def configure(role: str, form: str, level: str, stream: TextIO | None = None) ->
         root.removeHandler(handler)
     output = logging.StreamHandler(stream or sys.stderr)
     output.addFilter(_is_wanted)
+    output.addFilter(_with_request)
     output.setFormatter(JsonLines(role) if form == "json" else TextLines())
     root.addHandler(output)
     root.setLevel(level.upper())
@@ -114,6 +115,16 @@ class LossyStream(io.TextIOBase):
 def _is_wanted(record: logging.LogRecord) -> bool:
     """Say whether an event is written: py4j logs some errors that it raises in the name of the program."""
     return record.name != "root" or Path(record.pathname).parent.name != "py4j"
+
+
+def _with_request(record: logging.LogRecord) -> bool:
+    """Let an event that a handler writes name its request."""
+    from penstock.model.context import active  # noqa: PLC0415 -- a mistake in a command line needs no application
+
+    transaction = active()
+    if transaction is not None and not hasattr(record, "request"):  # which the handler may give
+        record.request = str(transaction.request_id)
+    return True
 
 
 class Lines(logging.Formatter):

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from penstock import App, Entity, LocalRuntime, key
 from penstock.cli.running.supervisor import Supervisor
+from penstock.model.call import Call
 from penstock.process.logs import LEVELS, QUIET, JsonLines, LossyStream, TextLines, configure
 from tests.checkout import SHOP, TOP
 from tests.docs.test_cli_run import foreground, then_stop
@@ -84,6 +86,34 @@ def test_json_line_has_all_that_is_known() -> None:
         "cause": "disk",
         "epoch": 7,
     }
+
+
+class Till(Entity):
+    """An entity whose handlers write events."""
+
+    name: str = key()
+
+    def ring(self) -> None:
+        _log.info("it rings", extra={"till": self.name})
+
+    def name_it(self) -> None:
+        _log.info("it rings", extra={"request": "mine"})
+
+
+def test_event_of_a_handler_names_its_request() -> None:
+    """Handlers write with `logging`, and each line has the id of the request; what they give themselves stays."""
+    runtime = LocalRuntime(App("tills", Till))
+    runtime.call.Till.create("front")
+
+    def ring() -> None:
+        runtime.submit(Call("Till", "front", "ring", request_id="order-7"))
+        _log.info("outside")
+        runtime.submit(Call("Till", "front", "name_it", request_id="order-8"))
+
+    handler, outside, given = map(json.loads, told("json", ring).splitlines())
+    assert (handler["request"], handler["till"]) == ("order-7", "front")
+    assert "request" not in outside
+    assert given["request"] == "mine"
 
 
 def test_text_line_reads_from_left_to_right() -> None:
