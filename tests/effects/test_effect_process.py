@@ -65,10 +65,10 @@ def test_each_outcome_is_told_once(till: Till, provider: Provider) -> None:
 
 def test_sql_shows_effects_at_each_epoch(till: Till, tmp_path: Path) -> None:
     """Those that wait, dead letters, and those that are done, as the followed tables and as a past epoch have them."""
-    created(till, "sql-1", "declined-2")
-    for order in ("sql-1", "declined-2"):
+    created(till, "sql-1", "declined-9")
+    for order in ("sql-1", "declined-9"):
         till.send("check_out", order)
-    till.await_outcomes(1, "sql-1", "declined-2")
+    till.await_outcomes(1, "sql-1", "declined-9")
     with (
         closing(DataDirectory(till.data).open_journal(till.app)) as journal,
         closing(View(tmp_path, till.app, journal, ViewConfig(time_ms=60_000))) as view,
@@ -79,7 +79,7 @@ def test_sql_shows_effects_at_each_epoch(till: Till, tmp_path: Path) -> None:
             return [tuple(row.values()) for row in view.ask(Query(query)).table.to_pylist()]
 
         chosen = "SELECT * FROM effects {} WHERE arguments IN ({}) ORDER BY arguments, state"
-        texts = """'["sql-1",500]', '["declined-2",500]'"""
+        texts = """'["sql-1",500]', '["declined-9",500]'"""
         now = rows(chosen.format("", texts))
         known = [(function, state, tries, error) for _, function, _, state, tries, error, *_ in now]
         assert known == [("charge", "dead", 1, "Final: declined"), ("charge", "done", 1, "")]

@@ -53,6 +53,7 @@ class Outside:
         encoded = [msgspec.Raw(msgspec.msgpack.encode(given)) for given in (arguments, named)]
         row = waiting_row(RequestId("r~~1"), Request("", None, name, *encoded), SENT_US)
         caller.call(Call(self._number, f"id-{self._number}", row, 30.0), time.monotonic() + 30)
+        assert caller.flush()
         while True:
             assert select.select([caller.source], [], [], 60)[0], "the call does not end"
             ends, has_ended = caller.ends()

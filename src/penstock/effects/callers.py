@@ -140,14 +140,13 @@ class Caller:
     given: bytearray = field(default_factory=bytearray)
 
     def call(self, call: Call, until: float) -> None:
-        """Hand over a call, as far as the caller takes it now; `flush` hands over the rest."""
+        """Take a call; `flush` hands it over, many with one write."""
         data = _encode(call)
         self.given += _LENGTH.pack(len(data)) + data
         self.calls[call.number] = until
-        self.flush()
 
     def flush(self) -> bool:
-        """Hand over the rest; return whether nothing is left. A caller that has ended is noticed by `ends`."""
+        """Hand over calls, as far as the caller takes them now; return whether nothing is left. A caller that has ended is noticed by `ends`."""
         try:
             while self.given:
                 del self.given[: os.write(self.sink, self.given)]
@@ -225,10 +224,10 @@ def start_caller(code: CallerCode, *, on_loop: bool, others: Sequence["Caller"])
     return Caller(code, on_loop, reply_source, request_sink, process, {}, time.monotonic())
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _write_all(descriptor: int, data: bytes | bytearray) -> None:
+    done = os.write(descriptor, data)
+    while done < len(data):
+        done += os.write(descriptor, data[done:])
 
 
 def _serve(code: CallerCode, source: int, sink: int, _pipe: IO[bytes], *, on_loop: bool) -> None:
@@ -335,14 +334,32 @@ class _Loop:
     def __init__(self, code: CallerCode, sink: int) -> None:
         self.code = code
         self._sink = sink
-        self.numbers: dict[asyncio.Task[Any], int] = {}
+        self._loop = asyncio.get_running_loop()
+        self._ends = bytearray()
+        self.numbers: dict[asyncio.Task[CallEnd], int] = {}
         self.ticked = time.monotonic()
         self._writing = threading.Lock()
 
     def tell(self, end: CallEnd) -> None:
+        """Tell the end of a call now, from any thread."""
         data = _encode(end)
         with self._writing:
-            _write_all(self._sink, _LENGTH.pack(len(data)) + data)
+            _write_all(self._sink, self._ends + _LENGTH.pack(len(data)) + data)
+            self._ends.clear()
+
+    def _tell_soon(self, end: CallEnd) -> None:
+        """Tell the end of a call, with all others that end in the same turn of the loop."""
+        data = _encode(end)
+        with self._writing:
+            if not self._ends:
+                self._loop.call_soon(self._flush)
+            self._ends += _LENGTH.pack(len(data)) + data
+
+    def _flush(self) -> None:
+        with self._writing:
+            if self._ends:  # else `tell` has taken them
+                _write_all(self._sink, self._ends)
+                self._ends.clear()
 
     async def tick(self) -> None:
         while True:
@@ -362,20 +379,27 @@ class _Loop:
                 self.tell(CallEnd(number, None, error, blocks=True, leaves=True, has_ended=False))
             os._exit(BLOCKED)
 
-    async def make(self, call: Call) -> None:
-        """Make a call, and tell its end."""
-        task = asyncio.ensure_future(self._guarded(call))
+    def begin(self, call: Call) -> None:
+        """Begin a call, whose end is told when it is there, or when its time is over."""
+        task = self._loop.create_task(self._guarded(call))
         self.numbers[task] = call.number
-        try:
-            done, _ = await asyncio.wait({task}, timeout=call.timeout_s)
-            if done:
-                self.tell(task.result())
-                return
-            self.tell(CallEnd(call.number, None, too_long(call.timeout_s), has_ended=False))
+        timer = self._loop.call_later(call.timeout_s, self._end_late, task, call)
+        task.add_done_callback(partial(self._take_end, timer))
+
+    def _take_end(self, timer: asyncio.TimerHandle, task: asyncio.Task[CallEnd]) -> None:
+        timer.cancel()
+        number = self.numbers.pop(task, None)
+        if number is None:
+            return
+        if task.cancelled():  # by another call
+            self._tell_soon(CallEnd(number, None, "another effect has cancelled it"))
+        else:
+            self._tell_soon(task.result())
+
+    def _end_late(self, task: asyncio.Task[CallEnd], call: Call) -> None:
+        if self.numbers.pop(task, None) is not None:
+            self._tell_soon(CallEnd(call.number, None, too_long(call.timeout_s), has_ended=False))
             task.cancel()  # it may go on; its end does not matter any more
-            await asyncio.wait({task}, timeout=BLOCKED_S)
-        finally:
-            self.numbers.pop(task, None)
 
     async def _guarded(self, call: Call) -> CallEnd:
         effect = decode_waiting_effect(call.row)
@@ -389,6 +413,32 @@ class _Loop:
             return _failure(self.code, call.number, effect, raised)
 
 
+class _Calls(asyncio.Protocol):
+    """The calls that come through the pipe of a caller."""
+
+    def __init__(self, state: _Loop) -> None:
+        self._state = state
+        self._received = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        """Begin the calls that have come wholly."""
+        received = self._received
+        received += data
+        at, end = 0, len(received)
+        while end - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(received, at)
+            if end - at - _LENGTH.size < size:
+                break
+            at += _LENGTH.size
+            self._state.begin(_decode_call(bytes(received[at : at + size])))
+            at += size
+        del received[:at]
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """End with the parent."""
+        os._exit(0)
+
+
 def too_long(timeout_s: float) -> str:
     """Return the error of a call whose time is over."""
     return f"it did not return within {timeout_s:g} s"
@@ -398,19 +448,5 @@ async def _serve_on_loop(code: CallerCode, source: int, sink: int) -> None:
     loop = asyncio.get_running_loop()
     state = _Loop(code, sink)
     threading.Thread(target=state.watch, args=(loop,), daemon=True).start()
-    ticking = asyncio.create_task(state.tick())
-    reader = asyncio.StreamReader(limit=1 << 30)
-    await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", closefd=False)
-    )
-    making: set[asyncio.Task[None]] = set()
-    try:
-        while True:
-            (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-            call = _decode_call(await reader.readexactly(size))
-            task = asyncio.create_task(state.make(call))
-            making.add(task)
-            task.add_done_callback(making.discard)
-    except asyncio.IncompleteReadError:  # the parent has ended
-        ticking.cancel()
-        os._exit(0)
+    await loop.connect_read_pipe(lambda: _Calls(state), os.fdopen(source, "rb", closefd=False))
+    await state.tick()

@@ -63,6 +63,7 @@ class Queued(NamedTuple):
 
     Attributes:
         key: The key of its row, without the name of the class.
+        owner: Whose effect it is; see `WaitingEffect.group`.
         row: Its row.
         tries: The calls of its function until now.
         deaths: How often it has ended its process.
@@ -70,6 +71,7 @@ class Queued(NamedTuple):
     """
 
     key: str
+    owner: str
     row: bytes
     effect: WaitingEffect
     tries: int
@@ -86,7 +88,11 @@ class Counts(NamedTuple):
     dead: int
 
 
-_SELECT: Final = "SELECT key, row, tries, deaths, error FROM effects"
+_INSERT: Final = (
+    "INSERT INTO effects (key, function, owner, status, due_us, tries, deaths, error, row)"
+    " VALUES (?, ?, ?, ?, 0, 0, 0, '', ?)"
+)
+_SELECT: Final = "SELECT key, owner, row, tries, deaths, error FROM effects"
 
 
 class Queue:
@@ -103,6 +109,9 @@ class Queue:
         # A look at an empty part of the index costs as much as an effect, and there is a look for each call that ends.
         self._empty: set[Status] = set()
         self._committed_s = 0.0
+        self._ended: set[str] = (
+            set()
+        )  # settled since the last commit; most rows are gone before the next
         self._next_us: int | None = (
             0  # when the next effect may be due; None if no effect waits for its time
         )
@@ -158,9 +167,19 @@ class Queue:
         self._connection.execute("INSERT INTO position VALUES (?, ?)", (journal, epoch))
         self.commit_at_times()
 
+    def settle(self, key: str) -> None:
+        """Note that the log has the outcome of an effect."""
+        self._ended.add(key)
+
     def commit(self) -> None:
         """End the transaction, and begin the next."""
         self._committed_s = time.monotonic()
+        # Only of those that run: the row of an effect may have its outcome already, as a dead letter has.
+        self._connection.executemany(
+            "UPDATE effects SET status = ? WHERE key = ? AND status = ?",
+            [(Status.SETTLED, key, Status.RUNNING) for key in sorted(self._ended)],
+        )
+        self._ended.clear()
         self._connection.execute("COMMIT")
         self._connection.execute("BEGIN IMMEDIATE")
 
@@ -173,38 +192,42 @@ class Queue:
         """Take rows of the state, by their keys; None for one that is gone."""
         for key, row in rows:
             if row is None:
+                self._ended.discard(key)
                 self._connection.execute("DELETE FROM effects WHERE key = ?", (key,))
             else:
                 self._take_row(key, row, decode_waiting_effect(row))
 
     def _take_row(self, key: str, row: bytes, effect: WaitingEffect) -> None:
-        known = self._connection.execute(
-            "SELECT status, row, due_us FROM effects WHERE key = ?", (key,)
-        ).fetchone()
-        former = None if known is None else decode_waiting_effect(known[1])
-        status, due_us = Status.READY, 0
+        status = Status.READY
         if effect.state == "dead":
             status = Status.DEAD
         elif effect.state == "begun":
             status = Status.BEGUN if effect.error == self._claim else Status.LOST
-        if former is None or former.round != effect.round:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO effects (key, function, owner, status, due_us, tries, deaths, error, row)"
-                " VALUES (?, ?, ?, ?, ?, 0, 0, '', ?)",
-                (key, effect.function, effect.group, status, due_us, row),
-            )
+        # Nearly all are new, and a look before would cost as much as the row.
+        fresh = (key, effect.function, effect.group, status, row)
+        if self._connection.execute(f"{_INSERT} ON CONFLICT (key) DO NOTHING", fresh).rowcount:
             self._empty.discard(status)
             return
-        if effect.state == "waiting":
-            # Its tries stay; an operator who asks for a try at once moves its time.
-            kept = Status(known[0])
-            is_nudged = former.nudges != effect.nudges and kept is Status.LATER
-            status, due_us = (Status.RETRY if is_nudged else kept), known[2]
+        known, former_row, due_us = self._connection.execute(
+            "SELECT status, row, due_us FROM effects WHERE key = ?", (key,)
+        ).fetchone()
+        former = decode_waiting_effect(former_row)
+        if former.round != effect.round:
+            self._ended.discard(key)
+            self._connection.execute("DELETE FROM effects WHERE key = ?", (key,))
+            self._connection.execute(_INSERT, fresh)
+        else:
+            if effect.state != "waiting":
+                due_us = 0
+            elif former.nudges != effect.nudges and known == Status.LATER:
+                status = Status.RETRY  # an operator asks for a try at once
+            else:
+                status = Status(known)  # its tries stay
+            self._connection.execute(
+                "UPDATE effects SET status = ?, due_us = ?, row = ? WHERE key = ?",
+                (status, due_us, row, key),
+            )
         self._empty.discard(status)
-        self._connection.execute(
-            "UPDATE effects SET status = ?, due_us = ?, row = ? WHERE key = ?",
-            (status, due_us, row, key),
-        )
 
     def next(self, status: Status, function: str) -> Queued | None:
         """Return the next effect of a function, in turns of their owners; None if no effect has this status.
@@ -220,7 +243,7 @@ class Queue:
         if not queued:
             self._owners.pop((status, function), None)
             return None
-        self._owners[status, function] = queued[0].effect.group
+        self._owners[status, function] = queued[0].owner
         return queued[0]
 
     def lost(self, most: int) -> list[Queued]:
@@ -294,10 +317,11 @@ class Queue:
 
     def close(self) -> None:
         """End the transaction, and close the file."""
+        self.commit()
         self._connection.execute("COMMIT")
         self._connection.close()
 
 
-def _queued(columns: tuple[str, bytes, int, int, str]) -> Queued:
-    key, row, tries, deaths, error = columns
-    return Queued(key, row, decode_waiting_effect(row), tries, deaths, error)
+def _queued(columns: tuple[str, str, bytes, int, int, str]) -> Queued:
+    key, owner, row, tries, deaths, error = columns
+    return Queued(key, owner, row, decode_waiting_effect(row), tries, deaths, error)

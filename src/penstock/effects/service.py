@@ -181,6 +181,7 @@ class _Running:
     """A call that runs."""
 
     queued: Queued
+    effect_id: str
     caller: Caller
     timeout_s: float
     is_repeated: bool
@@ -259,7 +260,8 @@ class Appender(threading.Thread):
         hint = hint_of(queued.effect)
         entry = Entry(record_id(settlement), settlement.body(), hint, wall_clock_us())
         self._given.append((queued.key, settlement, entry))
-        self._some.set()
+        if not self._some.is_set():
+            self._some.set()
 
     def run(self) -> None:
         """Append until the end; an outcome that the log does not take now is tried again."""
@@ -576,10 +578,10 @@ class EffectService:
             if due_s > 0:
                 return due_s
             queued = self._queue.next(status, name)
-            if queued is None or queued.effect.group in full:
+            if queued is None or queued.owner in full:
                 break
-            if function.owners[queued.effect.group] >= half:
-                full.add(queued.effect.group)
+            if function.owners[queued.owner] >= half:
+                full.add(queued.owner)
                 continue
             full.clear()
             if not self._begin(function, queued, is_repeated=is_retry):
@@ -599,19 +601,17 @@ class EffectService:
         if caller is None:
             return False
         self._number += 1
-        call = Call(
-            self._number,
-            effect_id_of(self._lineage, effect),
-            queued.row,
-            plan.timeout_s,
-        )
+        effect_id = effect_id_of(self._lineage, effect)
+        call = Call(self._number, effect_id, queued.row, plan.timeout_s)
         slack_s = BLOCKED_S + 2.0 if caller.on_loop else 0.0  # the loop itself ends the call
         self._queue.call(queued)
         function.begun.discard(queued.key)
-        self._running[call.number] = _Running(queued, caller, plan.timeout_s, is_repeated)
+        self._running[call.number] = _Running(
+            queued, effect_id, caller, plan.timeout_s, is_repeated
+        )
         function.running += 1
         function.repeated += is_repeated
-        function.owners[effect.group] += 1
+        function.owners[queued.owner] += 1
         function.calls += 1
         for rate in function.rates:
             rate.take()
@@ -665,7 +665,7 @@ class EffectService:
     def _take_end(self, end: CallEnd) -> None:
         running = self._leave(end.number)
         if end.value is not None and _is_value(end.value):
-            self._settle(running.queued, "done", value=end.value)
+            self._settle(running.queued, "done", value=end.value, effect_id=running.effect_id)
             return
         self._failed(running, end, running.queued.deaths + end.blocks)
 
@@ -674,7 +674,7 @@ class EffectService:
         function = self._function(running.queued.effect.function)
         function.running -= 1
         function.repeated -= running.is_repeated
-        owner = running.queued.effect.group
+        owner = running.queued.owner
         function.owners[owner] -= 1
         if not function.owners[owner]:
             del function.owners[owner]
@@ -738,7 +738,13 @@ class EffectService:
     # Outcomes.
 
     def _settle(
-        self, queued: Queued, outcome: Kind, *, value: bytes = _NIL, error: str = ""
+        self,
+        queued: Queued,
+        outcome: Kind,
+        *,
+        value: bytes = _NIL,
+        error: str = "",
+        effect_id: str = "",
     ) -> None:
         effect = queued.effect
         self._function(effect.function).outcomes += 1
@@ -748,7 +754,7 @@ class EffectService:
             value=value,
             error=error,
             tries=queued.tries + (outcome != "unknown"),
-            effect_id=effect_id_of(self._lineage, effect),
+            effect_id=effect_id or effect_id_of(self._lineage, effect),
         )
         self._appender.give(queued, settlement)
 
@@ -766,7 +772,7 @@ class EffectService:
         while appended:
             key, settlement, _ = appended.popleft()
             if settlement.kind != "begin":
-                self._queue.put(key, Status.SETTLED)
+                self._queue.settle(key)
 
     # The report.
 
