@@ -18,7 +18,6 @@ from penstock.base.ids import RequestId
 from tests.faults.driver_process import KILLED, DriverProcess
 from tests.faults.history import Answer, Watch
 from tests.faults.load import Load, Shop, Workload
-from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
@@ -100,7 +99,7 @@ def finish(
     settings = MULTI | {"class_archive": 0}
     with DriverProcess(workload.spec, data, environment=bare, **settings) as driver:
         load.stop()
-        wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
+        load.wait_for_more(driver, len(load.acknowledged) - load.committed)
         answers = watch.answers
         load.send_again()
         (folder,) = java_folders(temporary) - left
