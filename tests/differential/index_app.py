@@ -54,6 +54,8 @@ def run(steps: list[Step]) -> list[Any]:
             case "one" if number % 6:
                 job = Job.by_code(number % 6)  # type: ignore[attr-defined]
                 found.append(None if job is None else job.name)
+            case "has":  # which touches the job, and does not read it
+                found.append(Job.exists(name))
             case "first":
                 found.append([job.name for job in Job.by_team(_team(number), first=2)])
             case "last":

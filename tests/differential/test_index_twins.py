@@ -26,7 +26,19 @@ from tests.differential.simulation import Answer, Layout, Simulation
 from tests.differential.test_engine_twins import epochs_of
 from tests.memory_log import MemoryLog
 
-WORDS = ("create", "create", "delete", "code", "move", "follow", "fail", "one", "first", "last")
+WORDS = (
+    "create",
+    "create",
+    "delete",
+    "code",
+    "move",
+    "follow",
+    "fail",
+    "has",
+    "one",
+    "first",
+    "last",
+)
 steps: st.SearchStrategy[Step] = st.tuples(
     st.sampled_from(WORDS), st.integers(0, 5).map("j{}".format), st.integers(0, 12)
 )
@@ -40,7 +52,7 @@ PHANTOM: list[list[Step]] = [
     [("create", "j1", 9)],
     [("first", "j0", 1), ("create", "j2", 4)],
     [("create", "j3", 5)],
-    [("first", "j0", 1), ("last", "j0", 3), ("one", "j0", 3)],
+    [("has", "j1", 0), ("first", "j0", 1), ("last", "j0", 3), ("one", "j0", 3)],
 ]
 """Each request reads what the request before it has created, and names none of it."""
 
@@ -72,6 +84,8 @@ class Twin:
         team = number % 3 if number % 4 else None
         if what == "one" and number % 6:
             found.append([each for each, its in self.jobs.items() if its["code"] == number % 6])
+        elif what == "has":
+            found.append(name in self.jobs)
         elif what == "first":
             found.append(self._ordered(team)[:2])
         elif what == "last":

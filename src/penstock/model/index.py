@@ -343,8 +343,9 @@ class Index:
         if data is None:
             return None
         text = _holder_in(data)
-        is_former = EntityKey(self.entity_type.prefix + text) in txn.before
-        return None if is_former else self.entity_type.of_text(text)
+        if self._is_touched(txn, self.entity_type.prefix + text):
+            return None  # it has another value now
+        return self.entity_type.of_text(text)
 
     def entities(self, values: Sequence[Any], first: int | None, last: int | None) -> list[Any]:
         """Return the entities with values; see `Lookup`."""
@@ -360,8 +361,8 @@ class Index:
         )
         stored = SortedEntries(Pages(txn.row), self.row_of(group))
         entries = stored.ascending() if last is None else stored.descending()
-        prefix, before = self.entity_type.prefix, txn.before
-        untouched = (each for each in entries if prefix + _text_in(each) not in before)
+        prefix = self.entity_type.prefix
+        untouched = (each for each in entries if not self._is_touched(txn, prefix + _text_in(each)))
         every = merge(untouched, touched, reverse=last is not None)
         texts = [_text_in(entry) for entry in islice(every, count)]
         if last is not None:
@@ -390,6 +391,10 @@ class Index:
                 f"{self.label}: None is in no unique index, because any number of entities may have it"
             )
         return b"".join(group)
+
+    def _is_touched(self, txn: Transaction, key: Any) -> bool:
+        """Say whether a transaction may have changed an entity; one that it only knows to exist is as its row says."""
+        return key in txn.deleted or txn.is_live(self.entity_type, txn.instances.get(key))
 
     def _touched(self, txn: Transaction, group: bytes) -> Iterator[tuple[str, bytes]]:
         """Yield the text of the key, and the entry, of each entity that the transaction has touched and that has a value now.
