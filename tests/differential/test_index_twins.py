@@ -144,7 +144,7 @@ def records_of(history: list[list[Step]]) -> tuple[list[Record], list[bytes]]:
     return log.read(log.start(), log.end()), [hint for _, hint in calls]
 
 
-@drawn(30)
+@drawn(16)
 @given(histories, layouts, st.lists(st.integers(1, 8), max_size=2))
 @example(PHANTOM, Layout(3, 1, "apart"), [1])
 @example(PHANTOM, Layout(3, 2, "apart"), [])
@@ -172,16 +172,15 @@ def test_epochs_and_one_thread_and_a_search_agree(
     assert set(again.state) == set(serial.state)
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
 def test_the_driver_commits_what_one_thread_computes(
-    partitions: int, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Journal and stores have the rows of the indexes, also after a restart in between."""
     monkeypatch.setattr(parallelism, "REPEATED_TOO_MUCH", 1_000.0)
     history = [*PHANTOM, *([("create", f"k{n % 60}", n % 7)] for n in range(7, 160, 6)), *PHANTOM]
     with tempfile.TemporaryDirectory() as folder:
         spec = "tests.differential.index_app:app"
-        inline = Inline(Path(folder), partitions, spec, "jobs")
+        inline = Inline(Path(folder), 2, spec, "jobs")
         try:
             for number, program in enumerate(history):
                 call = encoded(app, Call("", None, "run", (program,)))

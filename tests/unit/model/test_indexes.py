@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import (
@@ -324,6 +324,7 @@ def test_bytes_have_the_order_of_values(annotation: Any) -> None:
     ordered = ordered_by(annotation | None, has_order=True)
     assert not isinstance(ordered, str)
 
+    @settings(max_examples=30)
     @given(VALUES[annotation], VALUES[annotation])
     def check(one: Any, other: Any) -> None:
         first, second = ordered(one), ordered(other)
