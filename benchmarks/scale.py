@@ -62,7 +62,7 @@ FLOOR_S: Final = 0.088
 
 HOSTS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
 HANDLER_US: Final = 1_000.0
-"""The handler of the fourth curve."""
+"""The handler of the last curve."""
 
 Costs = dict[str, float]
 """Microseconds of a processor for a checkout, and `rho`, a share."""
@@ -206,7 +206,8 @@ def curves(costs: Costs) -> dict[str, list[dict[str, Any]]]:
     """Return the rates of the model for each kind of load."""
     kinds: dict[str, tuple[int, int, float]] = {
         "bulk, 2 cores a host, 1,000,000 items": (2, 1_000_000, 0.0),
-        "bulk, 2 cores a host, 100,000 items": (2, 100_000, 0.0),
+        "bulk, 16 cores a host, 1,000,000 items": (16, 1_000_000, 0.0),
+        "bulk, 16 cores a host, 100,000 items": (16, 100_000, 0.0),
         "HTTP, 2 cores a host, 1,000,000 items": (2, 1_000_000, costs["g"]),
         "handler of 1 ms, 16 cores a host, 1,000,000 items": (16, 1_000_000, HANDLER_US),
     }

@@ -8,10 +8,11 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from benchmarks.plot import INK, OURS, STYLE, THEIRS
 
-COLOURS = (OURS, THEIRS, INK, "#c2703d")
+COLOURS = (OURS, "#5fa8bd", THEIRS, INK, "#c2703d")
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:
@@ -32,6 +33,8 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
         axes.set_yscale("log")
         axes.set_xticks(hosts, map(str, hosts))
         axes.set_xlabel("hosts")
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(
             "Checkouts per second: the model (hollow: the driver or the largest component limits)",
             loc="left", fontweight="bold",
