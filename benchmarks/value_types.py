@@ -1,9 +1,10 @@
-"""Compare types of keys and attributes, and the transactions of TPC-C: their processor time, compiled, in Python, and before.
+"""Compare types of keys, attributes and events, operations, and TPC-C's transactions: compiled, in Python, and before.
 
     python -m benchmarks.value_types --former ../former --update-docs
 
-An entity is read and changed by a function that takes twenty of them, in the serial runtime. The transactions of TPC-C run in a
-task over a state in memory, as those of a large epoch do. Each turn is a process of its own, and the turns alternate. So a change
+An entity is read and changed by a function that takes twenty of them, in the serial runtime. An event is encoded as `emit` does.
+An operation is done twenty times in a transaction of a task, and the cost of an empty transaction is taken off. The
+transactions of TPC-C run in a task over a state in memory, as those of a large epoch do, and New-Order also through a `Kit`. Each turn is a process of its own, and the turns alternate. So a change
 of the machine's speed meets all of them, and processor time tells how much they take also while other programs run. `--former` names a
 checkout of earlier code, which has been set up there. The last line is JSON.
 """
@@ -32,12 +33,13 @@ from examples import tpcc
 from examples.tpcc.nurand import Scale
 from examples.tpcc.population import population
 from examples.tpcc.terminal import Terminal
-from penstock import App, Entity, LocalRuntime, key, transactional
+from penstock import App, Entity, LocalRuntime, key, savepoint, stream, transactional
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.engine.task import Task
 from penstock.native.choice import DISABLE, REQUIRE, VARIABLE
 from penstock.process.guard import Guard
+from penstock.testing import Kit
 
 ENTITIES: Final = 2_000
 AT_ONCE: Final = 20
@@ -187,6 +189,109 @@ def entity_us(case: Case) -> float:
     return (time.process_time() - began) / (ENTITIES * ROUNDS) * 1e6
 
 
+EVENTS: Final[tuple[tuple[str, Any, Any], ...]] = (
+    ("a `NamedTuple`", Place, Place(1, 2)),
+    ("a `Decimal`", Decimal, Decimal("12.50")),
+    ("a `datetime`", datetime, MOMENT),
+    ("an `Enum`", Colour, Colour.RED),
+    ("a dataclass of three fields", Line, LINES[0]),
+    ("a list of ten dataclasses", list[Line], LINES),
+    ("a `TypedDict`", Point, {"x": 1, "label": "z"}),
+    ("`dict[str, int]` of ten", dict[str, int], NUMBERS),
+    ("`dict[str, Any]` of ten", dict[str, Any], NUMBERS),
+)
+
+
+def event_us(annotation: Any, value: Any) -> float:
+    """Return the processor time of encoding an event in microseconds."""
+    events = stream("measured", annotation)
+    App("measured", events)
+    encode = events.events.encode
+    began = time.process_time()
+    for _ in range(ENTITIES * ROUNDS):
+        encode(value)
+    return (time.process_time() - began) / (ENTITIES * ROUNDS) * 1e6
+
+
+class Thing(Entity):
+    """What the operations are done with."""
+
+    k: str = key()
+    n: int = 0
+
+    def bump(self) -> None:
+        """Change it."""
+        self.n += 1
+
+
+def _saved(name: str) -> None:
+    with savepoint():
+        Thing(name).bump()
+
+
+OPERATIONS: Final[dict[str, Callable[[str], Any]]] = {
+    "a reference that is not used": Thing,
+    "a read": lambda name: Thing(name).n,
+    "a call, with a change": lambda name: Thing(name).bump(),
+    "`exists`": Thing.exists,
+    "`create`": lambda name: Thing.create(f"new {name}"),
+    "`upsert`": lambda name: Thing.upsert(name, n=1),
+    "`delete`": lambda name: Thing(name).delete(),
+    "a savepoint with a change": _saved,
+}
+
+
+def operations_us() -> dict[str, float]:
+    """Return the processor time of each operation in microseconds."""
+    chosen: list[Callable[[str], Any]] = []
+
+    @transactional
+    def load(first: int) -> None:
+        for number in range(first, first + AT_ONCE):
+            Thing.create(f"k{number}")
+
+    @transactional
+    def operate(first: int) -> None:
+        for perform in chosen:
+            for number in range(first, first + AT_ONCE):
+                perform(f"k{number}")
+
+    app = App("operations", Thing, load, operate)
+    state: dict[Any, bytes] = {}
+    executor = Executor(app, state.get, Limits())
+    pieces = range(0, ENTITIES, AT_ONCE)
+    for first in pieces:
+        outcome = executor.run(
+            RequestId(f"l{first}"), app.request("", None, "load", (first,))[0], NOW_US
+        )
+        state.update({name: data for name, data in outcome.writes.items() if data is not None})
+    bodies = [app.request("", None, "operate", (first,))[0] for first in pieces]
+    empty = min(transaction_us(app, state, bodies) for _ in range(ROUNDS))
+    found = {"an empty transaction": empty}
+    for what, perform in OPERATIONS.items():
+        chosen[:] = [perform]
+        best = min(transaction_us(app, state, bodies) for _ in range(ROUNDS))
+        found[what] = max(0.0, best - empty) / AT_ONCE
+    return found
+
+
+def kit_us() -> float:
+    """Return the processor time of a New-Order through a `Kit` in microseconds."""
+    kit = Kit(tpcc.app)
+    for work in population(1, SCALE):
+        kit.call(work.function, *work.arguments)
+    drawn = (
+        each
+        for number in range(10)
+        for each in islice(Terminal(number, 1, SCALE), OF_EACH_TERMINAL)
+    )
+    works = [each.work for each in drawn if each.kind == "new-order" and not each.rolls_back]
+    began = time.process_time()
+    for work in works:
+        kit.call(work.function, *work.arguments)
+    return (time.process_time() - began) / len(works) * 1e6
+
+
 def transactions_us() -> dict[str, float]:
     """Return the processor time of each transaction of TPC-C in microseconds."""
     state: dict[Any, bytes] = {}
@@ -205,12 +310,15 @@ def transactions_us() -> dict[str, float]:
                 bodies.setdefault(drawn.kind, []).append(body)
     gc.collect()
     gc.freeze()
-    return {f"TPC-C, {kind}": transaction_us(state, each) for kind, each in sorted(bodies.items())}
+    return {
+        f"TPC-C, {kind}": transaction_us(tpcc.app, state, each)
+        for kind, each in sorted(bodies.items())
+    }
 
 
-def transaction_us(state: dict[Any, bytes], bodies: list[bytes]) -> float:
+def transaction_us(app: App, state: dict[Any, bytes], bodies: list[bytes]) -> float:
     """Return the mean processor time of transactions in microseconds."""
-    task = Task(tpcc.app, state.get, Limits(), keys=lambda _: [])
+    task = Task(app, state.get, Limits(), keys=lambda _: [])
     began = time.process_time()
     with Guard(task.executor, Limits(), batched=True) as guard:
         for position, body in guard.each(enumerate(bodies)):
@@ -241,7 +349,10 @@ def main() -> None:
     parser.add_argument("--turn", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.turn:
-        print(json.dumps({case.what: entity_us(case) for case in CASES} | transactions_us()))
+        found = {case.what: entity_us(case) for case in CASES}
+        found |= {f"event: {what}": event_us(*event) for what, *event in EVENTS}
+        found |= operations_us() | transactions_us() | {"TPC-C, new-order in a `Kit`": kit_us()}
+        print(json.dumps(found))
         return
     kinds: dict[str, tuple[str, Path | None]] = {
         "compiled": (REQUIRE, None),

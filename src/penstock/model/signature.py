@@ -7,8 +7,12 @@ the arguments by position are stored with the names that their parameters had, a
 
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -16,11 +20,12 @@ from penstock.base.given_type import GivenType, RepeatedNames
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.lowering import lower_of, lower_reply, place_in
 from penstock.base.misfit import misfit_of, place_of
-from penstock.base.record import simplified
+from penstock.base.record import RecordKind, fields_of, is_record, kind_of, simplified
 from penstock.base.schema import (
     ENCODER,
     UNENCODABLE,
     decode_reference,
+    is_enum,
     reason_of,
     reference_type,
     wire_type,
@@ -41,6 +46,10 @@ _BOTH: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, msgspec.Raw])
 NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
 NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
 _LISTED: Final = msgspec.msgpack.Decoder(list[str | int])
+_DEPTH_MAX: Final = 16
+_WITHOUT_REFERENCE: Final[tuple[Any, ...]] = (
+    *(int, float, bool, str, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID),
+)
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -68,6 +77,8 @@ class Signature:
     result_plan: Any = None
     is_outdated: Callable[[int], bool] | None = None
     _has_records: bool | None = None
+    _without_reference: frozenset[int | str] = frozenset()
+    """The names and places of parameters whose values have no reference where `_flatten` looks."""
 
     def __init__(
         self,
@@ -129,6 +140,11 @@ class Signature:
         if self._rest is None:
             self.plan = arguments_plan_of(self.constrained[each.name] for each in self._positional)
         self.result_plan = result_plan_of(self.returns)
+        without = [
+            name for name, each in self.parameters.items() if not _may_refer(each.annotation)
+        ]
+        places = [at for at, each in enumerate(self._positional) if each.name in without]
+        self._without_reference = frozenset((*without, *places))
 
     def note_defaults(self) -> None:
         """Find the parameters with a default that fits their type."""
@@ -279,9 +295,11 @@ class Signature:
         self, positional: Sequence[Any], named: Mapping[str, Any]
     ) -> list[Fingerprint]:
         """Return the fingerprints of the references in the arguments, at any depth."""
+        values = [value for at, value in enumerate(positional) if at not in self._without_reference]
+        values += [value for name, value in named.items() if name not in self._without_reference]
         return [
             fingerprint_of(f"{type(leaf).__name__}/{reference.text_of(leaf)}")
-            for value in (*positional, *named.values())
+            for value in values
             for leaf in _flatten(value)
             if (reference := reference_type(type(leaf))) is not None
         ]
@@ -533,6 +551,22 @@ def _array_length(data: memoryview) -> int:
     if head in (0xDC, 0xDD):
         return int.from_bytes(data[1 : 3 if head == 0xDC else 5], "big")
     raise msgspec.DecodeError("the arguments are not an array")
+
+
+def _may_refer(annotation: Any, depth: int = 0) -> bool:
+    """Say whether a value of a type can have a reference where `_flatten` looks; a wrong yes costs time only."""
+    if reference_type(annotation) is not None or depth == _DEPTH_MAX:
+        return True
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is typing.Literal:
+        return False
+    if kind_of(annotation) in (RecordKind.NAMED_TUPLE, RecordKind.TYPED_DICT):
+        arguments = tuple(field.annotation for field in fields_of(annotation))
+    elif is_record(annotation):
+        return False
+    elif not arguments:
+        return annotation not in _WITHOUT_REFERENCE and not is_enum(annotation)
+    return any(part is not Ellipsis and _may_refer(part, depth + 1) for part in arguments)
 
 
 def _flatten(value: Any) -> list[Any]:

@@ -164,7 +164,7 @@ cdef tuple _made(RowPlan plan, tuple arguments, dict named):
         return None
     for name, default in (<dict?>entity_type.defaults).items():
         if name not in values:
-            if default is not None and type(default) not in _SHARED:  # each entity has its own
+            if not _is_shared(default):
                 return None
             values[name] = default
     if PyDict_Size(values) != PyTuple_GET_SIZE(plan.names) + 1:
@@ -182,7 +182,10 @@ cdef tuple _made(RowPlan plan, tuple arguments, dict named):
     return entity_type, PyUnicode_Concat(target.prefix, text), instance
 
 
-cdef frozenset _SHARED = frozenset((int, str, bool, float, bytes))
+cdef bint _is_shared(object default):
+    """Say whether entities can share a default, because it never changes."""
+    cls = type(default)  # compared by identity: a look-up in a set runs code of its metaclass
+    return default is None or cls is int or cls is str or cls is bool or cls is float or cls is bytes
 
 
 def exists(txn, entity_type, key):

@@ -2,13 +2,15 @@
 
 import copy
 import pickle
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
 import pytest
 
 from penstock import Aborted, App, Entity, NoSuchEntity, RequestError, key, savepoint, transactional
+from penstock.base.ids import fingerprint_of
 from penstock.errors import OutsideTransaction, Unencodable
 from penstock.testing import Kit
 
@@ -359,3 +361,41 @@ def test_unusual_keys_work(kit: Kit, name: str) -> None:
     kit.call.Node("holder").link(Node(name))
     assert kit.call.Node("holder").sums()[0] == 3
     assert kit.entity("Node", name) is not None
+
+
+class Route(NamedTuple):
+    start: Node
+    length: int
+
+
+class Named(TypedDict):
+    node: Node
+
+
+@dataclass
+class Held:
+    node: Node
+
+
+@transactional
+def refers(
+    count: int,
+    route: Route,
+    named: Named,
+    parts: list[tuple[str, Any]],
+    held: Held,
+    maybe: Node | None = None,
+) -> None:
+    """Take references in all places."""
+
+
+def test_each_reference_among_arguments_is_hinted() -> None:
+    """A request names the entities in tuples, dictionaries and values of any type, by place and by name; not in records."""
+    routes = App("routes", Node, refers)
+    arguments = (1, Route(Node("a"), 2), {"node": Node("b")}, [("x", Node("c"))], Held(Node("d")))
+    signature = routes.functions["refers"]
+    expected = [fingerprint_of(f"Node/{name}") for name in "abce"]
+    assert signature.fingerprints((*arguments, Node("e")), {}) == expected
+    names = ("count", "route", "named", "parts", "held")
+    by_name = dict(zip(names, arguments, strict=True))
+    assert signature.fingerprints((), {**by_name, "maybe": Node("e")}) == expected

@@ -321,7 +321,7 @@ class LocalRuntime:
             reply = self._process(self._record(request_id, body, self._clock()))
             raised = self._raised
             self._settle()
-        return replace(reply, cause=raised) if fresh else reply
+        return replace(reply, cause=raised) if fresh and raised is not None else reply
 
     def replay(
         self,
