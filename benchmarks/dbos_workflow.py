@@ -1,6 +1,6 @@
-"""The checkout as a durable workflow of DBOS Transact, on the PostgreSQL of the other ways.
+"""A call of a function as a durable workflow of DBOS Transact, on the PostgreSQL of the other ways.
 
-The workflow's input and its result are rows of DBOS's tables, and the checkout is one of its transactions, which records
+The workflow's input and its result are rows of DBOS's tables, and the call is one of its transactions, which records
 its result together with the changes. So a request that is sent again, or that a crash has interrupted, takes effect once,
 as in Penstock. DBOS keeps its tables in a database of its own on the same server, as it does by default. Workflow and
 transaction are plain functions in threads; as coroutines they gave half as many checkouts.
@@ -10,47 +10,45 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any
 from urllib.parse import urlencode
 
 from dbos import DBOS, DBOSConfig, SetWorkflowID, SQLAlchemyDatasource
 from psycopg import conninfo
-from sqlalchemy import text
-
-CHECKOUT: Final = text("SELECT checkout(:which)")
 
 
 @asynccontextmanager
 async def durable(
     address: str, connections: int
-) -> AsyncIterator[Callable[[int, str], Awaitable[None]]]:
-    """Give checkouts that are each a workflow, whose id is that of the request.
+) -> AsyncIterator[Callable[[str, tuple[Any, ...], str], Awaitable[Any]]]:
+    """Give a function that runs a statement of one value as a workflow, whose id is that of the request.
 
     Args:
-        address: The connection string of the shop's database.
-        connections: The number of threads, of connections for the shop's tables, and of those for the tables of DBOS.
+        address: The connection string of the application's database.
+        connections: The number of threads, of connections for the application's tables, and of those for the tables of DBOS.
     """
     config: DBOSConfig = {
-        "name": "shop",
+        "name": "peer",
         "system_database_url": url_of(address, "dbos"),
         "sys_db_pool_size": connections,
         "log_level": "ERROR",
     }
     DBOS(config=config)
     pool = {"pool_size": connections, "max_overflow": 0}
-    shop = SQLAlchemyDatasource.create(url_of(address), pool)
+    own = SQLAlchemyDatasource.create(url_of(address), pool)
 
-    @shop.transaction(isolation_level="READ COMMITTED")
-    def pay(order: int) -> bool:
-        return bool(shop.sql_session().execute(CHECKOUT, {"which": order}).scalar_one())
+    @own.transaction(isolation_level="READ COMMITTED")
+    def call(statement: str, values: tuple[Any, ...]) -> Any:
+        connection = own.sql_session().connection()
+        return connection.exec_driver_sql(statement, tuple(values)).scalar_one()
 
     @DBOS.workflow()
-    def check_out(order: int) -> bool:
-        return pay(order)
+    def perform(statement: str, values: tuple[Any, ...]) -> Any:
+        return call(statement, values)
 
-    def run(order: int, request_id: str) -> None:
+    def run(statement: str, values: tuple[Any, ...], request_id: str) -> Any:
         with SetWorkflowID(request_id):
-            check_out(order)
+            return perform(statement, values)
 
     DBOS.launch()
     with ThreadPoolExecutor(connections) as threads:

@@ -74,8 +74,9 @@ def figure_of(measured: Figures, path: str) -> float:
 
 
 def measured() -> Figures:
-    """Return the committed figures of all programs."""
-    return {part: json.loads((DOCS / f"{part}.json").read_text()) for part in CONTENTS}
+    """Return the committed figures of the programs that have run for the docs."""
+    files = {part: DOCS / f"{part}.json" for part in CONTENTS}
+    return {part: json.loads(file.read_text()) for part, file in files.items() if file.exists()}
 
 
 def update(part: str, figures: Figures) -> None:
@@ -154,6 +155,29 @@ def checkouts_content(figures: Figures) -> str:
     return f"{table(head, rows)}\n\n{peers_text(figures)}"
 
 
+def tpcc_content(figures: Figures) -> str:
+    """Return the tables of `benchmarks.peers tpcc`."""
+    rows = [
+        (
+            row["what"],
+            row["system"],
+            f"{row['clients']:,}",
+            number(row["per_s"]),
+            number(row["figures"]["new_orders_per_minute"]),
+            *_latencies(row["latency_ms"]),
+            row["durable"],
+            _verdict(row),
+        )
+        for row in figures["rows"]
+    ]
+    numbers = ("clients:", "transactions/s:", "New-Orders/min:", "p50 ms:", "p99 ms:")
+    head = ("one transaction is asked for", "system", *numbers, "durable", "checked")
+    (ours,) = (row for row in figures["rows"] if row["system"] == "Penstock")
+    costs = [(role, number(cost)) for role, cost in ours["figures"]["cpu_ms"].items()]
+    of_process = table(("process", "ms of processor time for a transaction:"), costs)
+    return f"{table(head, rows)}\n\n{of_process}\n\n{peers_text(figures)}"
+
+
 def keys_content(figures: Figures) -> str:
     """Return the table of `benchmarks.peers keys`."""
     rows = [
@@ -192,6 +216,7 @@ def types_content(figures: Figures) -> str:
 CONTENTS: Final = {
     "checkouts": checkouts_content,
     "keys": keys_content,
+    "tpcc": tpcc_content,
     "parts": parts_content,
     "history": parts_content,
     "types": types_content,

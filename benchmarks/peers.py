@@ -2,11 +2,13 @@
 
     python -m benchmarks.peers checkouts [--seconds 10] [--update-docs]
     python -m benchmarks.peers keys [--seconds 10] [--update-docs]
+    python -m benchmarks.peers tpcc [--seconds 10] [--update-docs]
 
 `checkouts`: the shop's checkout in bulk and over HTTP, on Penstock (`penstock bench checkout`,
 `penstock bench http`), on PostgreSQL and on DBOS Transact (`benchmarks.postgres`); five minutes. `keys`: updates of
 one or two keys, `penstock bench transfer` and Spark's own `transformWithState`
-(`benchmarks.transform_with_state`); two minutes. Every program runs by itself: nothing else of this
+(`benchmarks.transform_with_state`); two minutes. `tpcc`: the transactions of TPC-C from the same terminals, with the same
+checks (`benchmarks.tpcc`, `benchmarks.tpcc_postgres`); three minutes. Every program runs by itself: nothing else of this
 run is alive while it measures.
 
 Prints a Markdown table, then one JSON object as the last line. `--update-docs` writes the JSON, the
@@ -193,7 +195,55 @@ def keys(setup: Setup) -> dict[str, Any]:
     return {"versions": {}, "rows": [transfer, counter]}
 
 
-TABLES: Final[dict[str, Callable[[Setup], dict[str, Any]]]] = {"checkouts": checkouts, "keys": keys}
+TERMINALS: Final = 60
+COMPANY: Final = ("--items", "10000", "--customers", "300", "--terminals", str(TERMINALS))
+"""A tenth of TPC-C's scale, so that every system is loaded in a minute."""
+
+
+def tpcc(setup: Setup) -> dict[str, Any]:
+    """Measure the transactions of TPC-C; return the content of tpcc.json."""
+    ours = setup.module("tpcc", *COMPANY, "--call", "--check", "0", "--json")
+    rows = [
+        Row(
+            id="penstock-http",
+            what=OVER_HTTP,
+            system="Penstock",
+            clients=TERMINALS,
+            in_flight=TERMINALS,
+            per_s=ours["transactions_per_s"],
+            latency_ms=ours["latency_ms"],
+            accepted_ms={},
+            durable="request, change, reply",
+            checked=not ours["violations"] and not ours["failures"],
+            figures=ours,
+        )
+    ]
+    theirs = setup.module("tpcc_postgres", *COMPANY)
+    rows += [
+        Row(
+            id=f"postgres-{one['id'].replace(' ', '-')}",
+            what=OVER_HTTP if one["kind"] == "http" else POSTGRES["pgbench"],
+            system=SYSTEMS.get(one["way"], f"PostgreSQL, {one['way']}"),
+            clients=one["clients"],
+            in_flight=one["clients"],
+            per_s=one["transactions_per_s"],
+            latency_ms=one["latency_ms"],
+            accepted_ms={},
+            durable="request, change, reply" if one["way"] in SYSTEMS else "change",
+            checked=one["checked"],
+            figures=one,
+        )
+        for one in theirs["runs"]
+    ]
+    versions = {each: version(each) for each in ("psycopg", "dbos", "duckdb")}
+    return {"versions": versions | {"postgresql": theirs["version"].split()[2]}, "rows": rows}
+
+
+TABLES: Final[dict[str, Callable[[Setup], dict[str, Any]]]] = {
+    "checkouts": checkouts,
+    "keys": keys,
+    "tpcc": tpcc,
+}
 
 
 def main() -> None:
@@ -222,8 +272,8 @@ def main() -> None:
     }
     if chosen.update_docs:
         page.update(chosen.table, figures)
-        if chosen.table == "checkouts":
-            plot.draw(figures, [page.DOCS / "checkouts.svg"])
+        if chosen.table in plot.PLOTS:
+            plot.PLOTS[chosen.table](figures, [page.DOCS / f"{chosen.table}.svg"])
     print(page.CONTENTS[chosen.table](figures))
     print(json.dumps(figures))
     sys.exit(not all(row["checked"] for row in figures["rows"]))

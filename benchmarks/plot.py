@@ -1,10 +1,9 @@
-"""The plot of `benchmarks.peers checkouts`: checkouts a second, in bulk and over HTTP.
+"""The plots of `benchmarks.peers`: checkouts a second, in bulk and over HTTP, and transactions of TPC-C.
 
 The same figures give the same SVG, byte for byte, so that a new plot in a diff means new figures.
-`python -m benchmarks.plot` draws docs/checkouts.svg from docs/checkouts.json and measures nothing.
+`python -m benchmarks.plot` draws docs/checkouts.svg and docs/tpcc.svg from their JSON, and measures nothing.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from benchmarks.page import DOCS, number
+from benchmarks.page import DOCS, measured, number
 
 OURS: Final = "#0b6e8a"
 THEIRS: Final = "#a9b4bb"
@@ -32,18 +31,44 @@ STYLE: Final[Any] = {  # matplotlib types its keys by name
 Rows = Sequence[Mapping[str, Any]]
 
 
-def draw(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
+def draw_checkouts(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
     """Draw the figures of checkouts.json to files, whose names say the format."""
     bulk = [row for row in figures["rows"] if row["clients"] == 1]
     crowd = max(row["clients"] for row in figures["rows"])
     http = [row for row in figures["rows"] if row["clients"] == crowd]
-    machine = figures["machine"]
+    titled = [
+        (bulk, "Checkouts per second, in bulk: many pre-encoded requests at once"),
+        (http, f"Checkouts per second over HTTP: {crowd:,} clients, one request each"),
+    ]
+    _draw(figures["machine"], titled, paths)
+
+
+def draw_tpcc(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
+    """Draw the figures of tpcc.json to files, whose names say the format."""
+    crowd = max(row["clients"] for row in figures["rows"])
+    http = [row for row in figures["rows"] if row["clients"] == crowd]
+    others = [row for row in figures["rows"] if row["clients"] != crowd]
+    titled = [
+        (http, f"TPC-C transactions per second over HTTP: {crowd} terminals, one request each"),
+        (others, "The same, called by pgbench without HTTP"),
+    ]
+    _draw(figures["machine"], titled, paths)
+
+
+PLOTS: Final = {"checkouts": draw_checkouts, "tpcc": draw_tpcc}
+"""The function that draws the figures of each JSON file that has a plot."""
+
+
+def _draw(
+    machine: Mapping[str, Any], titled: Sequence[tuple[Rows, str]], paths: Sequence[Path]
+) -> None:
     with mpl.rc_context(STYLE):
         layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
         figure = Figure(figsize=(9.6, 5.2), layout=layout, facecolor="white")
-        above, below = figure.subplots(2, 1, height_ratios=[len(bulk), len(http)])
-        bars(above, bulk, "Checkouts per second, in bulk: many pre-encoded requests at once")
-        bars(below, http, f"Checkouts per second over HTTP: {crowd:,} clients, one request each")
+        heights = [len(rows) for rows, _ in titled]
+        axes = figure.subplots(len(titled), 1, height_ratios=heights)
+        for each, (rows, title) in zip(axes, titled, strict=True):
+            bars(each, rows, title)
         figure.supxlabel(
             f"{machine['cores']} cores for everything, clients included; {machine['processor']}; "
             f"{machine['date']}",
@@ -74,7 +99,9 @@ def bars(axes: Axes, rows: Rows, title: str) -> None:
 
 def main() -> None:
     """Draw the committed figures."""
-    draw(json.loads((DOCS / "checkouts.json").read_text()), [DOCS / "checkouts.svg"])
+    for name, figures in measured().items():
+        if name in PLOTS:
+            PLOTS[name](figures, [DOCS / f"{name}.svg"])
 
 
 if __name__ == "__main__":

@@ -111,12 +111,23 @@ async def pooled(
     yield run
 
 
+@asynccontextmanager
+async def workflows(address: str, connections: int) -> AsyncIterator[CheckOut]:
+    """Give checkouts that are each a durable workflow, whose id is that of the request."""
+    from benchmarks.dbos_workflow import durable  # noqa: PLC0415 -- its import costs 1 s
+
+    async with durable(address, connections) as run:
+
+        async def check_out(order: int, request_id: str) -> None:
+            await run("SELECT checkout(%s)", (order,), request_id)
+
+        yield check_out
+
+
 def ready(way: str, address: str, connections: int) -> AbstractAsyncContextManager[CheckOut]:
     """Prepare a way of checking out."""
     if way == "dbos":
-        from benchmarks.dbos_workflow import durable  # noqa: PLC0415 -- its import costs 1 s
-
-        return durable(address, connections)
+        return workflows(address, connections)
     return pooled(address, connections, {"statements": by_statements, "function": by_function}[way])
 
 

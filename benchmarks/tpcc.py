@@ -22,16 +22,19 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from benchmarks.harness.http import running
 from benchmarks.harness.latencies import latencies_of
 from benchmarks.machine import machine
 from benchmarks.page import table
-from benchmarks.tpcc_company import Checked, Company, Done
+from benchmarks.tpcc_company import Checked, Company, Done, rates_of
 from examples.tpcc.nurand import FULL, Scale
 from examples.tpcc.terminal import WEIGHTS
 
@@ -48,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=chosen.directory, prefix="penstock-tpcc-") as folder:
         about = machine(Path(folder))
         with running(Path(folder) / "data", chosen.gateways, *chosen.set, app=APP) as port:
-            company = Company(port, chosen.warehouses, scale, chosen.seed)
+            company = Company(port, chosen.warehouses, scale, chosen.seed, chosen.place)
             print("creating the database …", file=sys.stderr, flush=True)
             company.populate()
             print("warming up …", file=sys.stderr, flush=True)
@@ -56,7 +59,9 @@ def main() -> None:
             company.run(terminals, WARM_UP_S, waits=False)
             company.done.clear()
             print("the terminals work …", file=sys.stderr, flush=True)
+            before = cpu_s_by_process()
             company.run(terminals, chosen.seconds, waits=chosen.wait, check_s=chosen.check)
+            after = cpu_s_by_process()
             company.check()
     found = figures_of(company.done, company.checked, chosen.seconds)
     settings = {
@@ -69,7 +74,8 @@ def main() -> None:
         "gateways": chosen.gateways,
         "seed": chosen.seed,
     }
-    found = {"machine": about, **settings, **found}
+    costs = costs_ms(before, after, len(company.done))
+    found = {"machine": about, **settings, **found, "cpu_ms": costs}
     print(report(found))
     if plot:
         plot.draw(found, chosen.plot)
@@ -89,6 +95,10 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--terminals", type=int, default=0, help="default: ten for each warehouse")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--wait", action="store_true", help="keying and think times")
+    one = "one HTTP request for each transaction, without its accepted latency"
+    parser.add_argument(
+        "--call", action="store_const", const="call", default="send", dest="place", help=one
+    )
     parser.add_argument("--check", type=float, default=10.0, help="seconds between checks; 0: none")
     parser.add_argument("--items", type=int, default=FULL.items, help="fewer: not TPC-C's scale")
     parser.add_argument("--customers", type=int, default=FULL.customers, help="of a district")
@@ -103,6 +113,40 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+ROLES: Final = {
+    "pyspark.worker": "workers",
+    "runtime.reads": "readers",
+    "java": "Java",
+    "penstock gateway": "gateway",
+    "penstock driver": "driver",
+    "penstock view": "SQL view",
+    "penstock run": "supervisor",
+}
+"""The processes of an application, by what their command lines contain."""
+
+
+def cpu_s_by_process() -> dict[str, float]:
+    """Return the processor time so far of the processes that this one has started, and of itself, the terminals."""
+    own = psutil.Process()
+    times = own.cpu_times()
+    found = {"terminals": times.user + times.system}
+    for process in own.children(recursive=True):
+        with suppress(psutil.Error):
+            words = " ".join(process.cmdline())
+            role = next((role for mark, role in ROLES.items() if mark in words), "others")
+            times = process.cpu_times()
+            found[role] = found.get(role, 0.0) + times.user + times.system
+    return found
+
+
+def costs_ms(
+    before: Mapping[str, float], after: Mapping[str, float], count: int
+) -> dict[str, float]:
+    """Return the milliseconds of processor time of each process for one of `count` transactions."""
+    spent = {role: after[role] - before.get(role, 0.0) for role in after}
+    return {role: round(1e3 * seconds / max(1, count), 3) for role, seconds in spent.items()}
+
+
 def figures_of(done: Sequence[Done], checked: Sequence[Checked], seconds: float) -> dict[str, Any]:
     """Return the figures of a run.
 
@@ -115,11 +159,9 @@ def figures_of(done: Sequence[Done], checked: Sequence[Checked], seconds: float)
     inside = [one for one in done if one.timed.sent_s + one.timed.committed_s <= began + seconds]
     right = [one for one in inside if one.is_right]
     orders = [one for one in right if one.kind == "new-order" and not one.rolls_back]
-    wrong = [one for one in done if not one.is_right]
     per_second = Counter(int(one.timed.sent_s + one.timed.committed_s - began) for one in orders)
     return {
-        "new_orders_per_minute": round(len(orders) / seconds * 60, 1),
-        "transactions_per_s": round(len(right) / seconds, 1),
+        **rates_of(done, seconds),
         "seconds": seconds,
         "transactions": {
             kind: {
@@ -131,8 +173,6 @@ def figures_of(done: Sequence[Done], checked: Sequence[Checked], seconds: float)
             for kind in WEIGHTS
             for some in [[one for one in right if one.kind == kind]]
         },
-        "failures": len(wrong),
-        "failure_examples": sorted({one.timed.error for one in wrong})[:3],
         "violations": sum(len(one.violations) for one in checked),
         "checks": [asdict(one) for one in checked],
         "new_orders_by_second": [per_second[second] for second in range(int(seconds))],
@@ -176,6 +216,7 @@ def report(found: Mapping[str, Any]) -> str:
     checks = found["checks"]
     during = sum(one["during"] for one in checks)
     verdict = f"{found['violations']} violated" if found["violations"] else "all hold"
+    costs = ", ".join(f"{role} {cost:.2f}" for role, cost in found.get("cpu_ms", {}).items())
     return "\n".join(
         (
             f"TPC-C transactions, not audited. Warehouses: {found['warehouses']}, {scale}. "
@@ -185,6 +226,7 @@ def report(found: Mapping[str, Any]) -> str:
             f"{found['failure_examples'] or ''}",
             f"Conditions 1 to 12 in {len(checks)} epochs, {during} of them while terminals worked: "
             f"{verdict}.",
+            f"Processor time of a transaction in ms: {costs}.",
             "",
             table(head, rows),
         )

@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import httpx
 import uvloop
 
 from benchmarks.harness.http import HOST
-from benchmarks.harness.latencies import Timed, read, send_and_wait
+from benchmarks.harness.latencies import Timed, percentiles_ms, read, send_and_wait
 from benchmarks.harness.load import Answer, Load, Request
 from examples.tpcc.consistency import CONDITIONS, VIOLATIONS
 from examples.tpcc.nurand import Scale
@@ -43,7 +43,7 @@ class Done:
     def is_right(self) -> bool:
         """Whether it succeeded, or was rolled back as it should be."""
         if self.rolls_back:
-            return self.timed.error.startswith(UNUSED_ITEM)
+            return UNUSED_ITEM in self.timed.error
         return not self.timed.error
 
 
@@ -64,6 +64,25 @@ class Checked:
     during: bool
 
 
+def rates_of(done: Sequence[Done], seconds: float) -> dict[str, Any]:
+    """Return the rates, the latencies and the failures of transactions; those that ended later than `seconds` do not count."""
+    began = min((one.timed.sent_s for one in done), default=0.0)
+    right = [
+        one
+        for one in done
+        if one.is_right and one.timed.sent_s + one.timed.committed_s <= began + seconds
+    ]
+    orders = [one for one in right if one.kind == "new-order" and not one.rolls_back]
+    wrong = [one for one in done if not one.is_right]
+    return {
+        "new_orders_per_minute": round(len(orders) / seconds * 60, 1),
+        "transactions_per_s": round(len(right) / seconds, 1),
+        "latency_ms": percentiles_ms([one.timed.committed_s for one in right]),
+        "failures": len(wrong),
+        "failure_examples": sorted({one.timed.error for one in wrong})[:3],
+    }
+
+
 @dataclass(slots=True)
 class Company:
     """The application at a port.
@@ -73,6 +92,7 @@ class Company:
         warehouses: The number of warehouses.
         scale: The numbers of items and customers.
         seed: The seed of population and terminals.
+        place: How writes are asked for: `send` takes two requests and measures both latencies, `call` takes one.
         done: The transactions of all terminals.
         checked: The checks of the conditions.
     """
@@ -81,6 +101,7 @@ class Company:
     warehouses: int
     scale: Scale
     seed: int = 1
+    place: Literal["send", "call"] = "send"
     done: list[Done] = field(default_factory=list)
     checked: list[Checked] = field(default_factory=list)
     _terminals: list[Iterator[Transaction]] = field(default_factory=list)
@@ -141,11 +162,12 @@ class Company:
                     await asyncio.sleep(min(one.keying_s, deadline - time.perf_counter()))
                 if time.perf_counter() >= deadline:
                     return
-                if one.kind in READS:
-                    timed = await read(load, connection, request_for(one.work, "", "call"))
-                else:
-                    request = request_for(one.work, f"tpcc-{next(self._numbers)}", "send")
+                request_id = "" if one.kind in READS else f"tpcc-{next(self._numbers)}"
+                if request_id and self.place == "send":
+                    request = request_for(one.work, request_id, "send")
                     timed = await send_and_wait(load, connection, request)
+                else:
+                    timed = await read(load, connection, request_for(one.work, request_id, "call"))
                 self.done.append(Done(one.kind, one.rolls_back, timed))
                 if waits:
                     await asyncio.sleep(max(0, min(one.think_s, deadline - time.perf_counter())))
