@@ -44,6 +44,7 @@ from penstock.testing import Kit
 ENTITIES: Final = 2_000
 AT_ONCE: Final = 20
 ROUNDS: Final = 4
+TASKS: Final = 20
 SCALE: Final = Scale(items=2_000, customers=90)
 OF_EACH_TERMINAL: Final = 200
 NOW_US: Final = 10**15
@@ -266,13 +267,18 @@ def operations_us() -> dict[str, float]:
         )
         state.update({name: data for name, data in outcome.writes.items() if data is not None})
     bodies = [app.request("", None, "operate", (first,))[0] for first in pieces]
-    empty = min(transaction_us(app, state, bodies) for _ in range(ROUNDS))
+    tasks_us(app, state, bodies)  # the first task looks for the names to watch
+    empty = tasks_us(app, state, bodies)
     found = {"an empty transaction": empty}
     for what, perform in OPERATIONS.items():
         chosen[:] = [perform]
-        best = min(transaction_us(app, state, bodies) for _ in range(ROUNDS))
-        found[what] = max(0.0, best - empty) / AT_ONCE
+        found[what] = max(0.0, tasks_us(app, state, bodies) - empty) / AT_ONCE
     return found
+
+
+def tasks_us(app: App, state: dict[Any, bytes], bodies: list[bytes]) -> float:
+    """Return the mean of many tasks: the clock of the processor is too coarse for one task of small transactions."""
+    return statistics.fmean(transaction_us(app, state, bodies) for _ in range(TASKS))
 
 
 def kit_us() -> float:
