@@ -8,9 +8,11 @@ from msgspec.structs import replace
 from selenium import webdriver
 
 from penstock.base.ids import Epoch
+from penstock.files.layout import CAPTURES
 from penstock.journal.deployments import Deployments
 from penstock.model.control import DeployedCode
 from penstock.process import presence
+from penstock.process.capture_files import CaptureReport, CaptureState, write_capture_report
 from penstock.process.view_files import (
     ROLE,
     Held,
@@ -42,7 +44,9 @@ def page(browser: webdriver.Chrome, tmp_path: Path) -> Iterator[Page]:
         presence.present(tmp_path, ROLE, SHOP, view="reporting"),
     ):
         code = DeployedCode("a" * 64, "shop", "app", "3", {})
-        Deployments(tmp_path / "journal").record(Epoch(0), 1, code, {}, views=["reporting"])
+        Deployments(tmp_path / "journal").record(
+            Epoch(0), 1, code, {}, views=["reporting"], captures=["crm"]
+        )
         write_report(tmp_path, REPORT)
         write_report(tmp_path, replace(REPORT, name="former", target="sqlite", failed=0))
         page = Page(browser, gateway.url)
@@ -100,3 +104,29 @@ def test_page_is_accessible(page: Page, tmp_path: Path) -> None:
     write_report(tmp_path, replace(REPORT, epoch=Epoch(7_777)))
     page.until("#views", "7,777")
     assert page.browser.execute_script("return document.activeElement.textContent") == "Pause …"
+
+
+def test_operator_sees_the_changes_of_a_database_and_gives_orders(
+    page: Page, tmp_path: Path
+) -> None:
+    """Position, rows and remedy are shown; a pause and a new reading reach the file that the capture obeys."""
+    report = CaptureReport("crm", "postgres", CaptureState.REFUSED, "0/16B3748", 1_234, unfit=2)
+    told = replace(report, reason="the slot is gone", remedy="read the tables again", time_us=1)
+    write_capture_report(tmp_path, replace(told, untaken=("public.users.notes",)))
+    with presence.present(tmp_path, "capture", SHOP, capture="crm"):
+        page.open("/captures")
+        for text in (
+            "refused",
+            "0/16B3748",
+            "1,234",
+            "public.users.notes",
+            "read the tables again",
+        ):
+            page.until("#captures", text)
+        page.press("Pause …")
+        page.press("Pause")
+        page.until("#captures", "paused")
+        page.press("Read the tables again …")
+        page.press("Read")
+        wait_for(lambda: read_orders(tmp_path, "crm", CAPTURES).rebuild == 1, "the order")
+    assert read_orders(tmp_path, "crm", CAPTURES).paused

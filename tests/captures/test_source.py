@@ -7,6 +7,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -21,8 +22,7 @@ from penstock.model.streams.change_stream import Change, ChangeStream, SourcePos
 from penstock.model.target_choice import postgres as database
 
 
-@dataclass
-class Row:
+class Row(msgspec.Struct, tag=True):
     id: int
     text: str | None = None
 

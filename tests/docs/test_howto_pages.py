@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 HOWTO = TOP / "docs" / "howto"
 PAGES = {path.stem: path for path in HOWTO.glob("*.md")}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SEPARATE = {"index", "proxy", "spark", "hosts", "kubernetes"}
+SEPARATE = {"index", "proxy", "spark", "hosts", "kubernetes", "strangle"}
 """Pages whose commands have a test of their own."""
 PRINTED = {"idempotent-calls": "42.5", "delayed-requests": '"scheduled"', "pagination": '"c013"'}
 """A part of the commands' output, for the pages that describe it."""

@@ -45,6 +45,7 @@ from penstock.process.capture_files import (
     CaptureReport,
     CaptureState,
     SlotNote,
+    folder_of,
     read_capture_report,
     read_slot_note,
     write_capture_report,
@@ -556,6 +557,7 @@ def serve_capture(app: App, name: str, config: Config, *, supervised: bool = Fal
     """
     directory = DataDirectory(config.data)
     directory.create(config.key_service)
+    folder_of(config.data, name).mkdir(parents=True, exist_ok=True)
     os.nice(_NICE)
     gc.freeze()
     with (

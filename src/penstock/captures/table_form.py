@@ -15,7 +15,7 @@ import psycopg
 from psycopg.adapt import Transformer
 from psycopg.pq import Format
 
-from penstock.base.record import fields_of, simplified
+from penstock.base.record import fields_of, simplified, tag_of_record
 from penstock.base.schema import is_enum, name_of, reference_type
 from penstock.captures.pgoutput import UNCHANGED, Values
 from penstock.exchange.cells import CellForm, Cells, without_none
@@ -89,6 +89,8 @@ class TableForm:
         self.key = tuple(key)
         self.columns = tuple(columns)
         self._loads = Transformer(connection)
+        tag = tag_of_record(record)
+        self._tag: dict[str, Any] = {} if tag is None else dict([tag])
         self._places: list[int] = []
         self._wires: list[str] = []
         self.complaints: list[str] = []
@@ -163,9 +165,11 @@ class TableForm:
                 f"PostgreSQL has not sent {names}, which the update did not touch; ALTER TABLE {self.table} REPLICA IDENTITY FULL"
             )
         try:
-            return dict(zip(self._wires, self._loads.load_sequence(taken), strict=True))
+            row = dict(zip(self._wires, self._loads.load_sequence(taken), strict=True))
         except (psycopg.Error, ValueError, ArithmeticError, RecursionError):
             raise Unfit(self._unread(taken)) from None
+        row |= self._tag
+        return row
 
     def _unread(self, taken: Values) -> str:
         """Return the name of the value that cannot be read."""

@@ -22,7 +22,7 @@ A first application has app.py, test_app.py, README.md, and penstock.toml, which
 so that commands in the folder need no APP.
 
 With --example, the folder is a copy of an example of Penstock: bank, boxoffice, cart, newsroom, pantry,
-shop, talk, travel or tpcc. Its name is that of the example, unless NAME is given.
+shop, strangle, talk, travel or tpcc. Its name is that of the example, unless NAME is given.
 
 \b
 Examples:
@@ -123,7 +123,7 @@ def command(
         typer.Option(
             "--example",
             metavar="EXAMPLE",
-            help="bank, boxoffice, cart, newsroom, shop, talk, travel or tpcc.",
+            help="bank, boxoffice, cart, newsroom, shop, strangle, talk, travel or tpcc.",
         ),
     ] = None,
     as_json: JsonOption = False,

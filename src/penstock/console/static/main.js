@@ -5,6 +5,7 @@ import { el, problem, show } from "./dom.js";
 import { count, rate } from "./format.js";
 import { live } from "./live.js";
 import { decoded } from "./paths.js";
+import * as captures from "./captures.js";
 import * as deployments from "./deployments.js";
 import * as effects from "./effects.js";
 import * as entities from "./entities.js";
@@ -29,6 +30,7 @@ const PAGES = [
   ["streams", "Streams", streams],
   ["requests", "Requests", requests],
   ["views", "Views", views],
+  ["captures", "Changes", captures],
   ["effects", "Effects", effects],
   ["search", "Search", search],
   ["flow", "Flow", flow],
@@ -44,6 +46,7 @@ const USED = {
   streams: (plan) => plan.stream_operators.length > 0,
   erasures: (plan) => erasures.personalOf(plan).length > 0,
   effects: (_plan, status) => Boolean(status?.effects),
+  captures: (_plan, status) => status?.captures?.length > 0,
   views: (_plan, status) => status?.views.length > 0,
   hosts: (_plan, status) => Boolean(status?.lease),
   search: (_plan, status) => search.searchedOf(status?.views ?? []).length > 0,
