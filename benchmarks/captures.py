@@ -40,7 +40,7 @@ TABLE: Final = """
     ALTER TABLE users REPLICA IDENTITY FULL;
     CREATE PUBLICATION bench FOR TABLE users;
 """
-ROWS: Final = "INSERT INTO users SELECT n, 'user ' || n, 'city ' || n %% 100, n, true FROM generate_series(%s, %s) AS n"
+ROWS: Final = "INSERT INTO users SELECT n, 'user ' || n, 'city ' || n %% 100, n, true FROM generate_series(%s::int, %s::int) AS n"
 
 
 def main() -> None:
