@@ -33,6 +33,7 @@ from penstock.deployment.code_in_force import CodeInForce
 from penstock.engine.streams.generator_positions import capture_key, capture_position_of
 from penstock.errors import PenstockError
 from penstock.files.layout import CAPTURES
+from penstock.files.roots import store_of
 from penstock.journal.api import Journal, newest_epoch
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
@@ -178,12 +179,17 @@ class Capture:
             self._looked_at = now
             self._orders = read_orders(self._data, self._name, CAPTURES)
             self._held = held(self._data)
+            self._is_elsewhere = bool(store_of(self._data)) and not presence.find(
+                self._data, "driver"
+            )
         if self._held is not None:
             return CaptureState.HELD, self._held.reason, "penstock resume"
         if self._orders.paused:
             why = f": {self._orders.reason}" if self._orders.reason else ""
             remedy = f"penstock capture resume {self._name}"
             return CaptureState.PAUSED, f"by {self._orders.by}{why}", remedy
+        if self._is_elsewhere:
+            return CaptureState.WAITING, "the driver runs on another host", ""
         if self._maker is not None and self._orders.rebuild > self._report.ordered:
             self._close()  # and the tables are read again
         return None
@@ -212,6 +218,14 @@ class Capture:
 
     def _take(self, source: PostgresSource, maker: AtomMaker) -> None:
         """Take the messages that have come, and append their atoms to the log."""
+        try:
+            self._receive(source, maker)
+        except SourceProblem:
+            self._append()  # the transactions before a refused one must not wait for the remedy
+            raise
+        self._append()
+
+    def _receive(self, source: PostgresSource, maker: AtomMaker) -> None:
         size = 0
         for payload in source.received(_WAIT_S):
             if payload.data:
@@ -230,7 +244,6 @@ class Capture:
             elif maker.is_between:
                 # Nothing of the publication is before this position that has not come.
                 self._sent = max(self._sent, payload.end_lsn)
-        self._append()
 
     def _append(self) -> None:
         """Append the atoms that are made; behind them, all that the database has sent is durable."""
