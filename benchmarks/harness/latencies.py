@@ -77,17 +77,17 @@ async def send_all(load: Load, requests: Iterator[Request], seconds: float) -> l
         requests: The requests, to paths below `/send`, each with a request id.
         seconds: How long requests begin; those under way are completed.
     """
-    deadline = time.perf_counter() + seconds
     found: list[Timed] = []
 
-    async def work() -> None:
-        with load.connection() as connection:
-            for request in requests:  # shared by all workers of this loop
-                found.append(await send_and_wait(load, connection, request))
-                if time.perf_counter() >= deadline:
-                    return
+    async def work(connection: Connection, deadline: float) -> None:
+        for request in requests:  # shared by all workers of this loop
+            found.append(await send_and_wait(load, connection, request))
+            if time.perf_counter() >= deadline:
+                return
 
-    await asyncio.gather(*(work() for _ in range(load.connections)))
+    async with load.opened() as connections:
+        deadline = time.perf_counter() + seconds
+        await asyncio.gather(*(work(each, deadline) for each in connections))
     return found
 
 

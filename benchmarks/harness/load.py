@@ -2,14 +2,15 @@
 
 It shares the processor cores with the server under test, so it does as little as possible: HTTP/1.1
 with keep-alive, and only answers with a `Content-Length`. (A full client library costs more for each
-request than the gateway.) If a connection breaks, it is opened again and its request is sent again, as
-a client with an idempotency key may do. Without a key, the answer is lost and has the status 0.
+request than the gateway.) All connections are opened before the first request, because a thousand clients that connect
+at once would make the first answers of all of them the slowest ones. If a connection breaks, it is opened again and its
+request is sent again, as a client with an idempotency key may do. Without a key, the answer is lost and has the status 0.
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,16 +96,26 @@ class Load:
         return self.answers[first:]
 
     async def _run(self, requests: Iterator[Request], seconds: float) -> None:
-        deadline = time.perf_counter() + seconds
-        workers = [self._work(requests, deadline) for _ in range(self.connections)]
-        await asyncio.gather(*workers)
+        async with self.opened() as connections:
+            deadline = time.perf_counter() + seconds
+            await asyncio.gather(*(self._work(each, requests, deadline) for each in connections))
 
-    async def _work(self, requests: Iterator[Request], deadline: float) -> None:
-        with self.connection() as connection:
-            for request in requests:  # shared by all workers of this loop
-                self.answers.append(await self.ask(connection, request))
-                if time.perf_counter() >= deadline:
-                    return
+    async def _work(
+        self, connection: "Connection", requests: Iterator[Request], deadline: float
+    ) -> None:
+        for request in requests:  # shared by all workers of this loop
+            self.answers.append(await self.ask(connection, request))
+            if time.perf_counter() >= deadline:
+                return
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[list["Connection"]]:
+        """Give all connections, open as far as the server takes them; they close at the end."""
+        with contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(self.connection()) for _ in range(self.connections)]
+            # One that is refused is opened at its first request, which waits until the server listens.
+            await asyncio.gather(*(each.open() for each in connections), return_exceptions=True)
+            yield connections
 
     @contextlib.contextmanager
     def connection(self) -> Iterator["Connection"]:
@@ -151,12 +162,16 @@ class Connection(asyncio.Protocol):
             OSError: The connection failed.
             EOFError: The server closed it before the answer was complete.
         """
-        loop = asyncio.get_running_loop()
-        if self._transport is None:
-            self._transport, _ = await loop.create_connection(lambda: self, *self._address)
-        self._buffer, self._answer = b"", loop.create_future()
-        self._transport.write(data)
+        transport = self._transport or await self.open()
+        self._buffer, self._answer = b"", asyncio.get_running_loop().create_future()
+        transport.write(data)
         return await self._answer
+
+    async def open(self) -> asyncio.Transport:
+        """Open the connection, and return its transport; raises `OSError` if the server does not take it."""
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_connection(lambda: self, *self._address)
+        return self._transport
 
     def close(self) -> None:
         """Close the connection, if it is open."""

@@ -1,12 +1,13 @@
 """Benchmarks over HTTP time the acceptance of a request apart from its commit."""
 
+import asyncio
 import math
 from pathlib import Path
 
 import uvloop
 
 from benchmarks import page, stream_apps, stream_latency
-from benchmarks.harness.http import fill, is_checkout, sent_checkouts
+from benchmarks.harness.http import is_checkout, sent_checkouts
 from benchmarks.harness.latencies import Timed, latencies_of, send_all
 from benchmarks.harness.load import Load, Request
 from benchmarks.harness.shop import EXAMPLE
@@ -17,7 +18,13 @@ def test_sent_checkouts_have_both_latencies(tmp_path: Path) -> None:
     """Every order is checked out once, and is accepted before it is committed."""
     with RunningGateway(EXAMPLE, tmp_path) as gateway:
         port = gateway.config.gateway.port
-        fill(port, 20)
+        paths = (
+            "stock/batch_init/20/9/1",
+            "payment/batch_init/20/9",
+            "orders/batch_init/20/20/20/1",
+        )
+        load = Load(HOST, port, 1)
+        load.run(Request("POST", f"/{path}") for path in paths)
         timed = sent_checkouts(port, 4, list(range(20)), 600.0)
     assert [is_checkout(one) for one in timed] == [True] * 20
     for one in timed:
@@ -28,6 +35,23 @@ def test_sent_checkouts_have_both_latencies(tmp_path: Path) -> None:
         assert accepted_ms is not None
         assert committed_ms is not None
         assert accepted_ms <= committed_ms
+
+
+def test_all_connections_open_before_the_first_request() -> None:
+    """The time in which a thousand clients connect is none of their first requests."""
+
+    async def count() -> int:
+        opened: list[asyncio.StreamWriter] = []
+        server = await asyncio.start_server(lambda _, writer: opened.append(writer), HOST, 0)
+        load = Load(HOST, server.sockets[0].getsockname()[1], 5)
+        async with load.opened() as connections:
+            assert len(connections) == 5
+            while len(opened) < 5:
+                await asyncio.sleep(0.01)
+        server.close()
+        return len(opened)
+
+    assert asyncio.run(asyncio.wait_for(count(), 60.0)) == 5
 
 
 def test_request_that_is_refused_or_fails_is_an_error(tmp_path: Path) -> None:
