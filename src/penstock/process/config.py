@@ -373,7 +373,8 @@ class Config:
         at_least=64,
     )
     small_epoch: int = setting(
-        1_500, "an epoch with at most this number of records runs in one task"
+        1_500,
+        "an epoch with at most this number of records runs in one task, unless they need more than 0.1 s",
     )
     large_atom: int = setting(
         0,

@@ -26,6 +26,39 @@ def test_small_epoch_gets_one_task() -> None:
     assert [policy.plan(count, 4).tasks for count in (1, 100, 101)] == [1, 1, 4]
 
 
+def busy(milliseconds: float) -> list[TaskResult]:
+    """Return the results of an epoch with this processor time."""
+    return [TaskResult(phases_ms={"busy": milliseconds})]
+
+
+def test_heavy_records_get_several_tasks() -> None:
+    """An epoch is small by its expected time, too: 60 records of 2.5 ms are two tasks' work."""
+    policy = ParallelismPolicy(small_epoch=1_500)
+    policy.learn(count=10, tasks=1, reran=0, results=busy(25.0))
+    assert [policy.plan(count, 2).tasks for count in (20, 60)] == [1, 2]
+
+
+def test_records_that_wait_become_epochs_of_a_bounded_time() -> None:
+    """Half of what waits, if that is worth an epoch; at most a second; everything, before anything is known."""
+    policy = ParallelismPolicy(small_epoch=1_500)
+    assert policy.width(60, 10_000) == 10_000
+    policy.learn(count=10, tasks=1, reran=0, results=busy(20.0))
+    assert policy.width(10, 10_000) == 12, "25 ms: also those that come meanwhile"
+    assert policy.width(60, 10_000) == 30
+    assert policy.width(60, 20) == 20
+    assert policy.width(30_000, 10_000) == 500, "a second"
+
+
+def test_a_giant_is_soon_forgotten() -> None:
+    """A transaction that fills the database does not make each of the next hundred epochs one record long."""
+    policy = ParallelismPolicy(small_epoch=1_500)
+    policy.learn(count=1, tasks=1, reran=0, results=busy(60_000.0))
+    assert policy.width(1_000, 10_000) == 1
+    for _ in range(20):
+        policy.learn(count=1, tasks=1, reran=0, results=busy(0.1))
+    assert policy.width(1_000, 10_000) > 100
+
+
 def test_one_partition_gets_one_task() -> None:
     """Where there is one partition, nothing is spread."""
     assert ParallelismPolicy(small_epoch=0).plan(10_000, 1) == EpochPlan(1)

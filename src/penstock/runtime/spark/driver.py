@@ -75,15 +75,16 @@ class StoreUpdates:
         self._running = self._thread.submit(self._recover, epoch)
         return self._running
 
-    def begin(self, epoch: Epoch, count: int) -> None:
-        """Bring the stores to an epoch of `count` records, and delete its temporary files."""
+    def begin(self, epoch: Epoch, count: int, tasks: int) -> None:
+        """Bring the stores to an epoch of `count` records, and delete the temporary files of its tasks."""
         # The resident task applies a small epoch, or else the next epoch's task, which costs less than a job.
         is_small = count <= self._config.small_epoch
+        by_several = tasks > 1 or not is_small or self._config.large_atom > 0
 
         def apply() -> None:
             if not is_small:
                 self._jobs.apply(self._commands(epoch))
-            self._used.remove(epoch, by_several=not is_small or self._config.large_atom > 0)
+            self._used.remove(epoch, by_several=by_several)
 
         if is_small:
             self._jobs.apply_resident(epoch)
@@ -297,7 +298,7 @@ class EpochDriver:
         self.controls.switch(effect)
         self._fault.reached("control-switched")
         clock.lap("commit")
-        self._conclude(epoch, 1, clock.total_s, effect.changed)
+        self._conclude(epoch, 1, 1, clock.total_s, effect.changed)
         self._tell(
             EpochReport(
                 epoch=epoch,
@@ -379,7 +380,10 @@ class EpochDriver:
         self.controls.close()
 
     def _ranges(self, upto: dict[LogPartition, Lsn]) -> list[LogRange]:
-        """Return the ranges of the next epoch; this is the only place that limits its size."""
+        """Return the ranges of the next epoch; this is the only place that limits its size.
+
+        Records that are left wait for the epoch after it, which runs while callers get their replies to this one.
+        """
         ranges = []
         for partition, end in sorted(upto.items()):
             start = self._positions[partition]
@@ -390,7 +394,8 @@ class EpochDriver:
                     f"the log starts at {oldest}, but the journal has committed up to {start} "
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
-            limit = self._log.limit(start, self._division.width, self._config.epoch_bytes_max)
+            width = self._parallelism.width(end - start, self._division.width)
+            limit = self._log.limit(start, width, self._config.epoch_bytes_max)
             if limit > start:  # else the offset is of a log that was longer
                 ranges.append(LogRange(partition, start, limit))
         return ranges[:1] if self._division.suspects else ranges
@@ -425,7 +430,7 @@ class EpochDriver:
         clock.lap("commit")
         samples = [result.samples for result in every]
         self._parallelism.learn(count, plan.tasks, run.reran, every)
-        self._conclude(epoch, count, clock.total_s)
+        self._conclude(epoch, count, plan.tasks, clock.total_s)
         self._tell(
             EpochReport(
                 epoch=epoch,
@@ -446,7 +451,9 @@ class EpochDriver:
         # While the stores take the epoch:
         self._first_rounds.learn(run, [result.mentions() for result in every])
 
-    def _conclude(self, epoch: Epoch, count: int, took_s: float, changed: int = 0) -> None:
+    def _conclude(
+        self, epoch: Epoch, count: int, tasks: int, took_s: float, changed: int = 0
+    ) -> None:
         """Do the work after the commit of an epoch with `count` records, which took so many seconds.
 
         Args:
@@ -456,7 +463,7 @@ class EpochDriver:
         self._condemned = 0
         self.append_later(took_s)
         self._fault.reached("later-appended")
-        self._stores.begin(epoch, max(count, changed))
+        self._stores.begin(epoch, max(count, changed), tasks)
 
     def _commit(
         self,
@@ -512,7 +519,7 @@ class EpochDriver:
                 self.controls.switch(effect)
             self._division.committed(count)
             self._condemned = 0
-            self._stores.begin(commit.epoch, count)
+            self._stores.begin(commit.epoch, count, self._jobs.partitions)
 
     def _tell(self, report: EpochReport) -> None:
         for listener in self.on_epoch:

@@ -1,7 +1,8 @@
-"""How many tasks an epoch gets: one, if several cost more time than they save; and whether its two passes overlap.
+"""How many records and tasks an epoch gets, and whether its two passes overlap.
 
-The policy learns from finished epochs, because access sets are known only after execution. It changes
-no outcome, only time.
+An epoch gets one task, if several cost more time than they save. An epoch is as large as its expected time allows, and not as its offer: its callers have their replies, and send their next
+requests, while the epoch after it runs. The policy learns from finished epochs, because access sets and times are known
+only after execution. It changes no outcome, only time.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,19 @@ REPEATED_TOO_MUCH: Final = 0.4
 PROBE_EVERY: Final = 25
 """Epochs in one task, after which one epoch is spread to see whether conflicts have become rare."""
 
+
+PARTS: Final = 2
+"""Epochs into which the records that wait are divided, so that gateways and tasks work at the same time."""
+
+SHORTEST_MS: Final = 25.0
+LONGEST_MS: Final = 1_000.0
+"""The expected times of records that are worth an epoch of their own, and that are not divided and make a longest one."""
+
+SMALL_MS: Final = 100.0
+"""The expected time of an epoch which is worth several tasks, however few its records are."""
+
+_KEPT: Final = 0.8
+"""The weight of all earlier epochs, when the time of a record is learnt from another one."""
 
 OVERLAP_SAVES_MS: Final = 30.0
 """Milliseconds that an overlap must save in an epoch, because it costs a job."""
@@ -56,6 +70,17 @@ class ParallelismPolicy:
         self._in_one_task = 0  # large epochs since then
         self._together = 0  # epochs whose passes run in one task, after outputs that were too large
         self._requests_ms = self._steps_ms = 0.0  # of a record of the last large epoch
+        self._each_ms = (
+            0.0  # the processor time that a record is expected to take; 0 before the first epoch
+        )
+
+    def width(self, waiting: int, most: int) -> int:
+        """Return the number of records of the next epoch, at most `most`, while so many wait."""
+        each_ms = self._each_ms
+        if not each_ms:
+            return most
+        time_ms = max(SHORTEST_MS, min(waiting * each_ms / PARTS, LONGEST_MS))
+        return min(most, max(1, int(time_ms / each_ms)))
 
     def plan(self, count: int, partitions: int) -> EpochPlan:
         """Return the tasks for an epoch of `count` requests; at most one for each partition runs requests."""
@@ -66,7 +91,8 @@ class ParallelismPolicy:
         return plan
 
     def _tasks(self, count: int, partitions: int) -> EpochPlan:
-        if count <= self._small_epoch or partitions == 1:
+        is_small = count <= self._small_epoch and count * self._each_ms <= SMALL_MS
+        if is_small or partitions == 1:
             return IN_ONE_TASK
         is_torn = self._repeated > REPEATED_TOO_MUCH and self._in_one_task < PROBE_EVERY
         self._in_one_task += 1
@@ -94,6 +120,10 @@ class ParallelismPolicy:
             reran: Executions beyond the first of each transaction.
             results: The results of its tasks; those of the first round come first.
         """
+        busy_ms = sum(result.phases_ms.get("busy", 0.0) for result in results) / count
+        if busy_ms > 0:
+            # The geometric mean forgets a transaction that creates a million entities after a few epochs.
+            self._each_ms = (self._each_ms or busy_ms) ** _KEPT * busy_ms ** (1 - _KEPT)
         if tasks > 1:
             self._repeated = reran / count
             self._in_one_task = 0

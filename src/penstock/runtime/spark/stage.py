@@ -531,7 +531,7 @@ class Worker:
         return execute()
 
     def _execute(self, command: RunTransactions) -> TaskResult:
-        clock = [time.perf_counter()]
+        clock, busy_s = [time.perf_counter()], 0.0
         records, positions = self._records_of(command)
         clock.append(time.perf_counter())
         name = f"e{command.epoch}-r{command.round}-t{command.task}"
@@ -549,7 +549,9 @@ class Worker:
                 task = self._task(stores, tracked=command.tracked)
                 task.executor.sampler = sampler
                 with Quarantine(self._notes / f"{name}.running") as quarantine, collector:
+                    busy_s = time.thread_time()
                     stopped_at = self._run(task, command, records, positions, quarantine, rows)
+                    busy_s = time.thread_time() - busy_s
             own = rows.tables(task.written, command.atoms)
             access = task.access()
         else:
@@ -572,7 +574,7 @@ class Worker:
             largest=rows.cascades.largest,
             flows=bool(positions) and rows.cascades.have_steps and not command.with_steps,
             samples=_samples_of(sampler),
-            phases_ms=_phases_ms(clock, rows),
+            phases_ms=_phases_ms(clock, rows) | {"busy": busy_s * 1e3},
         )
 
     def _records_of(
