@@ -6,7 +6,7 @@ of their files, so that no caller can change them.
 
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
@@ -56,6 +56,10 @@ class MemoryJournal:
             self._check_open()
             self._parts[written.path] = bytes(data)
         return written
+
+    def write_all(self, tables: Mapping[PartKind, pa.Table], name: str) -> list[Part]:
+        """Keep parts, as the port says."""
+        return [self.write(part_kind, rows, name) for part_kind, rows in tables.items()]
 
     def commit(self, commit: Commit) -> None:
         """Append a commit and wake the waiting threads, as the port says."""

@@ -3,7 +3,7 @@
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -71,14 +71,18 @@ class LocalRoot:
 
     def add(self, name: str, data: bytes | memoryview) -> None:
         """Write a name that nobody else writes."""
-        path = self._path(name)
+        self.add_all({name: data})
+
+    def add_all(self, files: Mapping[str, bytes | memoryview]) -> None:
+        """Write names that nobody else writes."""
+        paths = {self._path(name): data for name, data in files.items()}
         try:
-            durable.create(path, data)
+            durable.create_all(paths)
         except FileNotFoundError:  # an earlier version made the root, without this folder
-            path.parent.mkdir(parents=True, exist_ok=True)
-            durable.sync_directory(path.parent.parent)
-            durable.create(path, data)
-        durable.sync_directory(path.parent)
+            for folder in {path.parent for path in paths}:
+                folder.mkdir(parents=True, exist_ok=True)
+                durable.sync_directory(folder.parent)
+            durable.create_all(paths)
 
     def replace(self, name: str, data: bytes) -> None:
         """Give a name other bytes."""

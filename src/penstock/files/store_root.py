@@ -11,7 +11,7 @@ import random
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -113,6 +113,11 @@ class StoreRoot:
     def add(self, name: str, data: bytes | memoryview) -> None:
         """Write a name that no other process writes."""
         self.replace(name, data)
+
+    def add_all(self, files: Mapping[str, bytes | memoryview]) -> None:
+        """Write names that no other process writes."""
+        for name, data in files.items():
+            self.add(name, data)
 
     def replace(self, name: str, data: bytes | memoryview) -> None:
         """Give a name other bytes."""

@@ -197,6 +197,9 @@ class Journal(Protocol):
             JournalUnavailable: The disk is full or fails; nothing is visible.
         """
 
+    def write_all(self, tables: Mapping[PartKind, pa.Table], name: str) -> list[Part]:
+        """Write parts of one epoch as `write` does, in the order of their kinds; together, which is faster."""
+
     def commit(self, commit: Commit) -> None:
         """Make an epoch part of history: atomic, and durable when this returns.
 

@@ -94,8 +94,12 @@ class CommitLog:
         text = action.commit_text(commit, self._app)
         with storage(f"commit epoch {commit.epoch}"):
             carried_out(self._head.committing(commit.epoch, text, newest), self._answer)
+        self.committed(commit.epoch)
+
+    def committed(self, epoch: Epoch) -> None:
+        """Take note that an epoch is committed, and durable."""
         with self._lock:
-            self._head.committed(commit.epoch)
+            self._head.committed(epoch)
 
     def _answer(self, ask: Ask) -> object:  # noqa: C901 -- one case for each question
         """Carry out what a decision of `head` asks for; the most frequent questions come first."""

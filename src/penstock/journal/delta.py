@@ -170,7 +170,20 @@ class DeltaJournal:
         Raises:
             ClassChanged: Another process has stored a class for the first time, in another shape.
         """
+        (written,) = self.write_all({part_kind: rows}, name)
+        return written
+
+    def write_all(self, tables: Mapping[PartKind, pa.Table], name: str) -> list[Part]:
+        """Write Parquet files durably, together; raises as `write`."""
         self._commits.check_open()
+        encoded = [self._encoded(part_kind, rows, name) for part_kind, rows in tables.items()]
+        written = [part for part, _ in encoded]
+        with storage(f"write part {written[0].path}" if written else "write no part"):
+            self._root.add_all({part.path: data for part, data in encoded})
+        return written
+
+    def _encoded(self, part_kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]:
+        """Return a part and its bytes, after its classes are recorded."""
         if part_kind is PartKind.CHANGES and self._knows_classes:
             with storage("record how classes are stored"):
                 names: list[str] = pc.unique(rows["entity"]).to_pylist()
@@ -180,10 +193,7 @@ class DeltaJournal:
         keys = self.keys() if part_kind in _ANSWERED else None
         if keys is not None:
             rows = seal_replies(keys, rows)
-        written, data = parquet.encode(part_kind, rows, name)
-        with storage(f"write part {written.path}"):
-            self._root.add(written.path, data)
-        return written
+        return parquet.encode(part_kind, rows, name)
 
     def shapes(self) -> dict[str, Shape]:
         """Return the shape of each class that the journal has rows of.
@@ -236,6 +246,10 @@ class DeltaJournal:
                         raise parquet.damaged_part(part, how)
         self._commits.put(commit)
         self._last = commit
+
+    def committed(self, epoch: Epoch) -> None:
+        """Take note that an epoch is committed, and durable: its driver says so, and no sync of the Delta log has to prove it."""
+        self._commits.committed(epoch)
 
     def last(self) -> Commit | None:
         """Return the newest commit; costs a look at one file name if there is no new one."""

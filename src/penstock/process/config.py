@@ -365,6 +365,11 @@ class Config:
         "", "Python of the hosts of a cluster; empty: the path of this Python, on each"
     )
     epoch_records_max: int = setting(10_000, "most records in an epoch", at_least=1)
+    epoch_time_ms: int = setting(
+        1_000,
+        "processor time that the records of an epoch are expected to take at most; 0: only their number and bytes count",
+        at_most=60_000,
+    )
     epoch_bytes_max: int = setting(64 << 20, "most bytes of request bodies in an epoch", at_least=1)
     epoch_output_bytes_max: int = setting(
         64 << 20,

@@ -13,7 +13,7 @@ STEPS: Final = (
     "log-read",  # driver: hints read, tasks spread
     "in-round",  # worker: in the middle of a round's transactions
     "after-round",  # driver: a round is over and not validated
-    "between-parts",  # worker: one of its two part files is written
+    "between-parts",  # worker: its part files are written, once for each, and the driver does not know of them
     "before-commit",  # driver: all parts are written
     "after-commit",  # driver: the Delta commit is durable, no reader has seen it
     "before-spark-commit",  # driver: the epoch is over, Spark's commit log is not written

@@ -8,6 +8,8 @@ Each attempt is noted in a file before it runs, so that the next driver continue
 the driver has died.
 """
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,10 @@ from penstock.runtime.spark.quarantine import read_note
 
 DEATHS_MAX: Final = 3
 """Deaths of the driver that accuse a request which runs alone; fewer can be accidents."""
+
+
+_NOTE_BYTES: Final = 128
+"""The length of each note; it is longer than any note of a former version, whose file stays."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -73,10 +79,15 @@ class Division:
         """Note an attempt; without a note where the disk is full."""
         if records > 1:
             self.deaths = 0
-        try:
-            self._path.write_bytes(msgspec.json.encode(Attempt(epoch, records, self.deaths)))
-        except OSError:
-            return
+        note = msgspec.json.encode(Attempt(epoch, records, self.deaths)).ljust(_NOTE_BYTES)
+        with suppress(OSError):
+            # In place: to truncate the file and to fill it again is a change of the file system's journal, which waits for
+            # the one that an fsync is about to write.
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.pwrite(descriptor, note, 0)
+            finally:
+                os.close(descriptor)
 
     def failed(self, records: int) -> None:
         """Halve the next epoch after a failed attempt with so many requests."""

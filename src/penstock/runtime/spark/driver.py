@@ -177,7 +177,10 @@ class EpochDriver:
         jobs.partitions = partitions_in_force(last, config.partitions)
         # The relay of two passes that overlap is a file of one host.
         self._parallelism = ParallelismPolicy(
-            config.small_epoch, config.large_atom, overlaps=not config.is_cluster
+            config.small_epoch,
+            config.large_atom,
+            config.epoch_time_ms,
+            overlaps=not config.is_cluster,
         )
         self._first_rounds = FirstRounds()
         self.late = LateSubscribers(config, log, journal)

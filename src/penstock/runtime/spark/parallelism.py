@@ -5,6 +5,7 @@ requests, while the epoch after it runs. The policy learns from finished epochs,
 only after execution. It changes no outcome, only time.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -24,8 +25,7 @@ PARTS: Final = 2
 """Epochs into which the records that wait are divided, so that gateways and tasks work at the same time."""
 
 SHORTEST_MS: Final = 25.0
-LONGEST_MS: Final = 1_000.0
-"""The expected times of records that are worth an epoch of their own, and that are not divided and make a longest one."""
+"""The expected time of records that are not divided."""
 
 SMALL_MS: Final = 100.0
 """The expected time of an epoch which is worth several tasks, however few its records are."""
@@ -60,8 +60,24 @@ IN_ONE_TASK: Final = EpochPlan(1)
 class ParallelismPolicy:
     """Decides for one epoch after another; the first large epoch is spread."""
 
-    def __init__(self, small_epoch: int, large_atom: int = 0, *, overlaps: bool = True) -> None:
+    def __init__(
+        self,
+        small_epoch: int,
+        large_atom: int = 0,
+        longest_ms: float = math.inf,
+        *,
+        overlaps: bool = True,
+    ) -> None:
+        """Decide without any experience.
+
+        Args:
+            small_epoch: The most records of a small epoch.
+            large_atom: The events of an atom that is divided; 0: none is.
+            longest_ms: The expected time of the longest epoch; 0: no time decides.
+            overlaps: Whether the two passes of an epoch may overlap.
+        """
         self._overlaps = overlaps
+        self._longest_ms = longest_ms
         self._small_epoch = (
             small_epoch  # the most requests of an epoch that always runs in a single task
         )
@@ -79,8 +95,8 @@ class ParallelismPolicy:
         each_ms = self._each_ms
         if not each_ms:
             return most
-        time_ms = max(SHORTEST_MS, min(waiting * each_ms / PARTS, LONGEST_MS))
-        return min(most, max(1, int(time_ms / each_ms)))
+        time_ms = min(max(waiting * each_ms / PARTS, SHORTEST_MS), self._longest_ms)
+        return max(1, int(min(most, time_ms / each_ms)))
 
     def plan(self, count: int, partitions: int) -> EpochPlan:
         """Return the tasks for an epoch of `count` requests; at most one for each partition runs requests."""
@@ -121,7 +137,7 @@ class ParallelismPolicy:
             results: The results of its tasks; those of the first round come first.
         """
         busy_ms = sum(result.phases_ms.get("busy", 0.0) for result in results) / count
-        if busy_ms > 0:
+        if busy_ms > 0 and self._longest_ms:
             # The geometric mean forgets a transaction that creates a million entities after a few epochs.
             self._each_ms = (self._each_ms or busy_ms) ** _KEPT * busy_ms ** (1 - _KEPT)
         if tasks > 1:

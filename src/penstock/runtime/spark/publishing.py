@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from penstock.engine.failure import REPEATABLE
 from penstock.engine.streams.derived_ids import MARK, OF_NO_REQUEST
-from penstock.journal.api import Journal, Part, PartKind
+from penstock.journal.api import Journal, PartKind
 from penstock.process.fault import Fault
 from penstock.runtime.spark.cascade_columns import atom_counts, event_counts
 from penstock.runtime.spark.messages import TaskResult
@@ -30,14 +30,13 @@ def publish(
     """
     if not outputs:
         return TaskResult()
-    parts: list[Part] = []
     merged = merge(outputs)
     if not with_steps:
         merged.pop(PartKind.EVENTS, None)
-    for part_kind, table in merged.items():
-        if table.num_rows:
-            parts.append(journal.write(part_kind, table, name))
-            fault.reached("between-parts")
+    filled = {part_kind: table for part_kind, table in merged.items() if table.num_rows}
+    parts = journal.write_all(filled, name) if filled else []
+    for _ in parts:
+        fault.reached("between-parts")
     transactions, sent, events = (
         merged.get(part_kind)
         for part_kind in (PartKind.TRANSACTIONS, PartKind.SENT, PartKind.EVENTS)

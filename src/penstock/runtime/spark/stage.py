@@ -400,6 +400,8 @@ class Worker:
             case _:
                 if command.partitions != self._stores.partitions:
                     self._use_stores(command.partitions)
+                # The driver begins an epoch after the commit of the one before it.
+                self._code.journal.committed(Epoch(command.epoch - 1))
                 return self._on_sound_stores(partial(self._execute_any, command))
 
     def _execute_any(self, command: _Partial) -> TaskResult:
