@@ -79,7 +79,7 @@ class LocalRoot:
         try:
             durable.create_all(paths)
         except FileNotFoundError:  # an earlier version made the root, without this folder
-            for folder in {path.parent for path in paths}:
+            for folder in dict.fromkeys(path.parent for path in paths):
                 folder.mkdir(parents=True, exist_ok=True)
                 durable.sync_directory(folder.parent)
             durable.create_all(paths)
