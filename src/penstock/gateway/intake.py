@@ -11,10 +11,11 @@ be written, as on a full disk, one line says so, and another one says when it ca
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from penstock.base.http import DERIVED_KEY
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
@@ -53,8 +54,10 @@ T = TypeVar("T")
 Outcome = Lsn | PenstockError
 """The position of an appended request, or the reason why it was not appended."""
 
-Taker = Callable[[Sequence[Outcome]], None]
-"""Takes the outcomes of the requests that were appended together, in their order."""
+S = TypeVar("S")
+
+Taker = Callable[[Sequence[S], Sequence[Outcome]], None]
+"""Takes senders of requests that were appended, and the outcomes of these, in their order."""
 
 
 def target_of(app: App, request: HttpRequest) -> CallTarget:
@@ -102,6 +105,27 @@ def require_right(principal: Principal, target: CallTarget) -> None:
         principal.require_append(target.stream)
 
 
+class _Group(NamedTuple):
+    """The requests of one call of `AppendBatcher.append`."""
+
+    entries: Sequence[Entry]
+    senders: Sequence[Any]
+    take: Taker[Any]
+
+
+def _told_together(batch: Iterable[_Group]) -> Iterator[tuple[Taker[Any], list[Any]]]:
+    """Yield the senders of groups that follow each other and have the same taker; a few at a time."""
+    for take, groups in groupby(batch, attrgetter("take")):
+        senders: list[Any] = []
+        for group in groups:
+            senders += group.senders
+            if len(senders) >= _TOLD_AT_ONCE:
+                yield take, senders
+                senders = []
+        if senders:
+            yield take, senders
+
+
 class AppendBatcher:
     """Appends the requests of one gateway. For one event loop."""
 
@@ -112,22 +136,24 @@ class AppendBatcher:
         # One thread: the event loop never waits for a disk, and requests that come during an append share
         # the next one.
         self._thread = ThreadPoolExecutor(1, "penstock-append")
-        self._waiting: list[tuple[Sequence[Entry], Taker]] = []
+        self._waiting: list[_Group] = []
         self._writer: asyncio.Task[None] | None = None
         # The end of the log when it could not be written; None while it can.
         self._failed_at: Lsn | None = None
         self._known_until_s = 0.0
         self._checking = asyncio.Lock()
 
-    def append(self, entries: Sequence[Entry], take: Taker) -> None:
+    def append(self, entries: Sequence[Entry], senders: Sequence[S], take: Taker[S]) -> None:
         """Append requests durably, and call a function with the outcome of each. No task wakes for it.
 
         Args:
-            take: Gets these errors, among others: `RequestConflict` if the id belongs to a request with
+            senders: The sender of each request.
+            take: Is called for the senders of several calls together, because a call for each costs more than its work.
+                It gets these errors, among others: `RequestConflict` if the id belongs to a request with
                 another body, `RecordTooLarge` if the body exceeds the log's limit, and `LogUnavailable` if the
                 disk is full or fails. A request with an error was not appended.
         """
-        self._waiting.append((entries, take))
+        self._waiting.append(_Group(entries, senders, take))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
 
@@ -193,20 +219,20 @@ class AppendBatcher:
         """Append batches until no request waits."""
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            entries = [entry for group, _ in batch for entry in group]
+            entries = [entry for group in batch for entry in group.entries]
             began = time.perf_counter()
             outcomes = await self._in_thread(self._append, entries)
             self._metrics.appended(time.perf_counter() - began, len(entries))
             await self._report(outcomes)
             at = 0
-            for number, (group, take) in enumerate(batch, 1):
-                if number % _TOLD_AT_ONCE == 0:
+            for take, senders in _told_together(batch):
+                if at:
                     await asyncio.sleep(0)  # others of the event loop must not wait for all of them
                 try:
-                    take(outcomes[at : at + len(group)])
+                    take(senders, outcomes[at : at + len(senders)])
                 except Exception:  # noqa: BLE001 -- the other requests must hear of theirs
                     _log.exception("the outcome of an append was not taken")
-                at += len(group)
+                at += len(senders)
         self._writer = None
 
     async def _report(self, outcomes: Sequence[Outcome]) -> None:
@@ -329,28 +355,31 @@ class Intake:
         """
         if admitted:
             entries = [item.entry for item in admitted]
-            self._batcher.append(entries, partial(self._appended, admitted, timeout_s))
+            self._batcher.append(entries, [(item, timeout_s) for item in admitted], self._appended)
 
     def abandon(self, admitted: Admitted) -> None:
         """End an admitted request that is not appended."""
         self._admission.abandon(admitted.ticket)
 
     def _appended(
-        self, admitted: Sequence[Admitted], timeout_s: float, outcomes: Sequence[Outcome]
+        self, senders: Sequence[tuple[Admitted, float]], outcomes: Sequence[Outcome]
     ) -> None:
-        waiting: list[tuple[LogPosition, Waiter]] = []
-        for (waiter, ticket, _), outcome in zip(admitted, outcomes, strict=True):
-            if isinstance(outcome, PenstockError):
-                self._admission.abandon(ticket)
-                if not waiter.done():  # otherwise the client has disconnected
-                    waiter.set_exception(outcome)
-                continue
-            self._admission.appended(ticket, outcome)
-            waiter.accept(outcome)
-            if not waiter.done():
-                waiting.append(((ONLY_PARTITION, outcome), waiter))
-        if waiting:
-            self._tail.watch(waiting, timeout_s)
+        waiting: dict[float, list[tuple[LogPosition, Waiter]]] = {}
+        for ((waiter, ticket, _), timeout_s), outcome in zip(senders, outcomes, strict=True):
+            try:
+                if isinstance(outcome, PenstockError):
+                    self._admission.abandon(ticket)
+                    if not waiter.done():  # otherwise the client has disconnected
+                        waiter.set_exception(outcome)
+                    continue
+                self._admission.appended(ticket, outcome)
+                waiter.accept(outcome)
+                if not waiter.done():
+                    waiting.setdefault(timeout_s, []).append(((ONLY_PARTITION, outcome), waiter))
+            except Exception:  # noqa: BLE001 -- the other requests must hear of theirs
+                _log.exception("the outcome of an append was not taken")
+        for timeout_s, pairs in waiting.items():
+            self._tail.watch(pairs, timeout_s)
 
 
 class AwaitedReply:

@@ -23,30 +23,42 @@ def test_each_caller_gets_its_own_outcomes(tmp_path: Path) -> None:
 
     async def append() -> list[Sequence[Outcome]]:
         batcher, taken = AppendBatcher(MemoryLog(), Metrics(tmp_path)), list[Sequence[Outcome]]()
-        batcher.append((entry("a"), entry("b")), taken.append)
-        batcher.append((entry("a", b"other"),), taken.append)
+
+        def take(senders: Sequence[str], outcomes: Sequence[Outcome]) -> None:
+            told.append(list(senders))
+            taken.append(outcomes)
+
+        batcher.append((entry("a"), entry("b")), "ab", take)
+        batcher.append((entry("a", b"other"),), "c", take)
+        batcher.append((entry("d"),), "d", lambda _, outcomes: taken.append(outcomes))
         await batcher.close()
         return taken
 
-    both, (conflict,) = asyncio.run(append())
-    assert both == [Lsn(0), Lsn(1)]
+    told: list[list[str]] = []
+    (first, second, conflict), other = asyncio.run(append())
+    assert told == [["a", "b", "c"]], "one call for all senders with the same taker"
+    assert (first, second, other) == (Lsn(0), Lsn(1), [Lsn(2)])
     assert isinstance(conflict, RequestConflict)
 
 
 def test_a_caller_that_fails_is_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """An error of the one that takes an outcome is logged; the others of its batch and later ones get theirs."""
 
-    def fail(_: Sequence[Outcome]) -> None:
+    def fail(_: Sequence[str], __: Sequence[Outcome]) -> None:
         raise ValueError("this caller is wrong")
 
     async def append() -> list[Outcome]:
         batcher = AppendBatcher(MemoryLog(), Metrics(tmp_path))
-        batcher.append((entry("a"),), fail)
+        batcher.append((entry("a"),), "a", fail)
         outcomes: list[Outcome] = []
-        batcher.append((entry("b"),), outcomes.extend)
+
+        def take(_: Sequence[str], taken: Sequence[Outcome]) -> None:
+            outcomes.extend(taken)
+
+        batcher.append((entry("b"),), "b", take)
         while not outcomes:
             await asyncio.sleep(0)
-        batcher.append((entry("c"),), outcomes.extend)
+        batcher.append((entry("c"),), "c", take)
         await batcher.close()
         return outcomes
 

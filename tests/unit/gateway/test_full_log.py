@@ -42,7 +42,8 @@ def test_a_full_log_is_one_line_and_its_end_another(
 
         async def append(name: str) -> None:
             outcomes: list[Outcome] = []
-            batcher.append((Entry(RequestId(name), b"", b"", 0),), outcomes.extend)
+            entries = (Entry(RequestId(name), b"", b"", 0),)
+            batcher.append(entries, (name,), lambda _, taken: outcomes.extend(taken))
             while not outcomes:
                 await asyncio.sleep(0)
             (outcome,) = outcomes
