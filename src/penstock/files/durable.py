@@ -85,8 +85,12 @@ def _sync_together(descriptors: Sequence[int]) -> None:
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- most processes only read
 
-    with ThreadPoolExecutor(len(descriptors), "penstock-sync") as threads:
-        list(threads.map(os.fsync, descriptors))
+    try:
+        with ThreadPoolExecutor(len(descriptors), "penstock-sync") as threads:
+            list(threads.map(os.fsync, descriptors))
+    except RuntimeError:  # a handler has started as many threads as the system allows
+        for descriptor in descriptors:
+            os.fsync(descriptor)
 
 
 def publish(path: Path, data: bytes) -> None:
