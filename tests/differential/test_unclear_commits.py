@@ -1,15 +1,19 @@
-"""A driver whose commit had no clear answer goes on with the same commit, and is not fenced by itself."""
+"""A driver whose commit had no clear answer goes on with the same commit, and one whose rows no host gives waits for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.base.ids import RequestId
+from penstock.errors import StateUnavailable
 from penstock.files.shared_root import UnclearOutcome
 from penstock.journal.api import UnclearCommit
 from penstock.log.api import Entry
+from penstock.runtime.spark import driver as driver_module
+from penstock.runtime.spark.messages import TaskCommand, TaskResult
 from tests.differential.inline import Inline
 from tests.differential.later_app import app
 
@@ -55,3 +59,29 @@ def test_unclear_commit_is_asked_again(
     runtime.log.append([Entry(RequestId("b"), *app.request("Note", "b", "create"), 0)])
     runtime.advance(2)
     assert runtime.driver.epoch == 1
+
+
+@pytest.mark.parametrize("patience_s", [60.0, 0.0])
+def test_a_request_is_not_the_cause_of_holders_that_are_away(
+    runtime: Inline, monkeypatch: pytest.MonkeyPatch, patience_s: float
+) -> None:
+    """While its rows may come back, a request is tried again; one that always fails stops the others for a bounded time."""
+    runtime.driver._config = replace(runtime.config, copies="2")
+    monkeypatch.setattr(driver_module, "HOLDERS_WAIT_S", patience_s)
+    run = runtime._jobs.run
+
+    def away(commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        if not getattr(commands[0], "decided", None):
+            raise StateUnavailable("no holder answers")
+        return run(commands)
+
+    runtime.log.append([Entry(RequestId("a"), *app.request("Note", "a", "create"), 0)])
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime._jobs, "run", away)
+        for _ in range(2 if patience_s else 0):
+            with pytest.raises(StateUnavailable):
+                runtime.advance(1)
+        if not patience_s:
+            runtime.advance(1)
+    runtime.advance(1)
+    assert [report.incidents for report, _ in runtime.reports] == [0 if patience_s else 1]

@@ -25,6 +25,7 @@ from penstock.errors import (
     Fenced,
     OperationalError,
     PenstockError,
+    StateUnavailable,
     Truncated,
 )
 from penstock.journal.api import Commit, Journal, PartKind, UnclearCommit
@@ -128,6 +129,10 @@ class StoreUpdates:
 
 _log = logging.getLogger(__name__)
 
+HOLDERS_WAIT_S: Final = 90.0
+"""How long a request whose rows no holder gives is tried again before it counts as the cause: three times as long as a
+host is left out after a failure."""
+
 ATTEMPT: Final = "attempt.json"
 """The file in the data directory that notes the newest attempt at an epoch."""
 
@@ -148,6 +153,9 @@ class EpochDriver:
 
     _unclear: tuple[Commit, int, ControlEffect | None] | None = None
     """A commit whose outcome is unknown, with the number of its records, and the effect of its control record."""
+
+    _unavailable: tuple[Epoch, float] | None = None
+    """The epoch in front of the one whose rows no holder has given, and the time when that was seen first."""
 
     use_schedules: Callable[[Sequence[Schedule]], None] = staticmethod(_ignore)
 
@@ -337,7 +345,12 @@ class EpochDriver:
         A handler that closes files or replaces functions of its process looks like a disk failure,
         and a disk failure looks like such a handler. So the epoch first runs without its handler: if
         that succeeds, and the handler then fails again, the environment is not the cause.
+
+        Raises:
+            StateUnavailable: Hosts that hold rows may be away; the next attempts see.
         """
+        if isinstance(error, StateUnavailable) and self._holders_may_return():
+            raise error
         self._jobs.run([self._decided(ranges, encode_failure(internal("")))])
         try:
             self._run(ranges)
@@ -346,6 +359,15 @@ class EpochDriver:
         except Exception as again:  # noqa: BLE001 -- the request is the cause
             _log.warning("a request fails alone", extra={"cause": cause_text(again)})
             self._set_aside(ranges, error)
+
+    def _holders_may_return(self) -> bool:
+        """Say whether holders of rows may be away, and come back soon: without its handler, an epoch asks none of them."""
+        if self._config.copies_max is None:
+            return False
+        now_s = time.monotonic()
+        epoch, since_s = self._unavailable or (self._epoch, now_s)
+        self._unavailable = (self._epoch, now_s if epoch != self._epoch else since_s)
+        return now_s - self._unavailable[1] < HOLDERS_WAIT_S
 
     def _set_aside(self, ranges: list[LogRange], error: Exception) -> None:
         """Record a request as failed without running it, and report an incident."""
