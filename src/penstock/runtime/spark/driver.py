@@ -419,7 +419,7 @@ class EpochDriver:
                     f"the log starts at {oldest}, but the journal has committed up to {start} "
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
-            width = self._parallelism.width(end - start, self._division.width)
+            width = self._parallelism.width(self._division.width)
             limit = self._log.limit(start, width, self._config.epoch_bytes_max)
             if limit > start:  # else the offset is of a log that was longer
                 ranges.append(LogRange(partition, start, limit))

@@ -1,7 +1,7 @@
 """How many records and tasks an epoch gets, and whether its two passes overlap.
 
-An epoch gets one task, if several cost more time than they save. An epoch is as large as its expected time allows, and not as its offer: its callers have their replies, and send their next
-requests, while the epoch after it runs. The policy learns from finished epochs, because access sets and times are known
+An epoch gets one task, if several cost more time than they save. It takes all records that wait, as far as its expected time
+allows: its callers have their replies, and send their next requests, while the epoch after it runs. The policy learns from finished epochs, because access sets and times are known
 only after execution. It changes no outcome, only time.
 """
 
@@ -20,12 +20,6 @@ REPEATED_TOO_MUCH: Final = 0.4
 PROBE_EVERY: Final = 25
 """Epochs in one task, after which one epoch is spread to see whether conflicts have become rare."""
 
-
-PARTS: Final = 2
-"""Epochs into which the records that wait are divided, so that gateways and tasks work at the same time."""
-
-SHORTEST_MS: Final = 25.0
-"""The expected time of records that are not divided."""
 
 SMALL_MS: Final = 100.0
 """The expected time of an epoch which is worth several tasks, however few its records are."""
@@ -90,13 +84,12 @@ class ParallelismPolicy:
             0.0  # the processor time that a record is expected to take; 0 before the first epoch
         )
 
-    def width(self, waiting: int, most: int) -> int:
-        """Return the number of records of the next epoch, at most `most`, while so many wait."""
+    def width(self, most: int) -> int:
+        """Return the number of records of the next epoch, at most `most`."""
         each_ms = self._each_ms
         if not each_ms:
             return most
-        time_ms = min(max(waiting * each_ms / PARTS, SHORTEST_MS), self._longest_ms)
-        return max(1, int(min(most, time_ms / each_ms)))
+        return max(1, int(min(most, self._longest_ms / each_ms)))
 
     def plan(self, count: int, partitions: int) -> EpochPlan:
         """Return the tasks for an epoch of `count` requests; at most one for each partition runs requests."""
