@@ -25,7 +25,7 @@ from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.observed_cascades import TakenStep
 from penstock.errors import PenstockError
 from penstock.model.application import App
-from penstock.model.context import Transaction, active
+from penstock.model.context import CREATING, EXISTING, Transaction, active
 from penstock.model.declaration import RESERVED
 from penstock.model.entity_type import EntityType
 from penstock.model.savepoint import SavepointBlock
@@ -40,12 +40,10 @@ _BRACKETS: Final[dict[type, str]] = {
     frozenset: "{{{}}}",
 }
 _RETURNS: Final = frozenset({"RETURN_VALUE", "RETURN_CONST"})
-_CREATE: Final = Transaction.create.__code__
 _DELETE: Final = Transaction.delete.__code__
-_EXISTS: Final = Transaction.exists.__code__
 _OPEN: Final = SavepointBlock.open.__code__
 _RESTORE: Final = SavepointBlock.restore.__code__
-_OWN: Final = frozenset({_CREATE, _DELETE, _EXISTS, _OPEN, _RESTORE})
+_OWN: Final = frozenset({CREATING, _DELETE, EXISTING, _OPEN, _RESTORE})
 
 
 @dataclass(slots=True)
@@ -244,7 +242,7 @@ def _own_text(code: CodeType, values: dict[str, Any]) -> str:
     if code is _DELETE:
         return f"{shown(values['instance'])}.delete()"
     key = values["key"]
-    if code is _EXISTS:
+    if code is EXISTING:
         return f"{key}.exists()"
     entity_type: EntityType = values["entity_type"]
     attributes = values["instance"].__dict__.items()

@@ -440,5 +440,9 @@ class Transaction:
         return self._derived[self.turn]
 
 
+CREATING: Final = Transaction.create.__code__
+EXISTING: Final = Transaction.exists.__code__
+"""The code that runs where a traced handler creates or looks for an entity, in either implementation."""
+
 if core is not None:  # the compiled methods do the same, and call these where they give up
     core.replace_methods(Transaction, Transaction(RequestId(""), 0, lambda _: None, {}))

@@ -63,6 +63,11 @@ cdef extern from *:
     /* The frames of `Isolation.enter` and its `_depth`; before 3.12 `sys.setrecursionlimit` counts, too. */
     #define PENSTOCK_DEPTH_FRAMES (PY_VERSION_HEX >= 0x030C0000 ? 2 : 3)
 
+    /* Whether a trace function of Python sees the calls of this thread. */
+    static inline int penstock_is_traced(void) {
+        return PyThreadState_Get()->c_tracefunc != NULL;
+    }
+
     static inline PyObject **penstock_slot(PyObject *instance, Py_ssize_t offset) {
         return (PyObject **)((char *)instance + offset);
     }
@@ -119,6 +124,7 @@ cdef extern from *:
     int PENSTOCK_DEPTH_FRAMES
     int penstock_frames_left()
     void penstock_take_frames(int frames)
+    int penstock_is_traced()
     PyObject **penstock_slot(PyObject *instance, Py_ssize_t offset)
     Py_ssize_t penstock_slot_offset(object descriptor)
     int penstock_reads_plainly(PyTypeObject *type)

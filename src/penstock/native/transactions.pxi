@@ -190,7 +190,9 @@ cdef bint _is_shared(object default):
 
 def exists(txn, entity_type, key):
     """Say whether an entity exists now; see `Transaction.exists`."""
-    cdef int found = _exists(txn, entity_type, key) if penstock_frames_left() >= FRAMES_SPARE else -2
+    cdef int found = -2
+    if penstock_frames_left() >= FRAMES_SPARE and not penstock_is_traced():  # a trace shows the call
+        found = _exists(txn, entity_type, key)
     return _python_exists(txn, entity_type, key) if found == -2 else found == 1
 
 
@@ -225,7 +227,9 @@ cdef int _exists(object txn, object entity_type, object key) except -1:
 def create(txn, entity_type, key, instance):
     """Make an instance a new entity; see `Transaction.create`."""
     cdef PyObject *held
-    if penstock_frames_left() < FRAMES_SPARE or _exists(txn, entity_type, key) != 0:
+    if penstock_frames_left() < FRAMES_SPARE or penstock_is_traced():  # a trace shows the call
+        return _python_create(txn, entity_type, key, instance)
+    if _exists(txn, entity_type, key) != 0:
         return _python_create(txn, entity_type, key, instance)
     if _slot(txn, _of_txn.watched) is not False:
         return _python_create(txn, entity_type, key, instance)
