@@ -15,7 +15,7 @@ from penstock.base.ids import EntityKey
 from penstock.base.subject_keys import DEPTH, KeyTree, _branch
 from penstock.cli.main import execute
 from penstock.deployment.loading import load_app
-from penstock.errors import Fenced, JournalUnavailable
+from penstock.errors import Fenced, JournalUnavailable, StateUnavailable
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.process.erasures import Erasures
@@ -56,8 +56,11 @@ def refused(data: Path, place: int) -> bool:
         used.append(place)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with at_call(place, full), suppress(JournalUnavailable):
-        runtime.advance(runtime.log.end())
+    try:
+        with at_call(place, full):
+            runtime.advance(runtime.log.end())
+    except (JournalUnavailable, StateUnavailable):  # a task opens the stores for rows of indexes
+        assert used
     with suppress(Fenced):  # the outcome of the commit is unknown, so the driver ends
         runtime.advance(runtime.log.end())
     runtime.close()
@@ -122,5 +125,5 @@ def test_erasure_is_whole_after_a_fault_at_each_call(
         if is_behind:
             break
         shutil.rmtree(data)
-    assert call > 30, "the certificate, the parts, the commit and the key have calls"
+    assert call > 45, "the certificate, the stores, the parts, the commit and the key have calls"
     assert execute(["verify", PERSONS, "--data", str(data)]) == 0
