@@ -85,6 +85,7 @@ def test_restored_application_is_told_with_what_is_missing(
         "dropped": 1,
         "held": [],
         "held_effects": [],
+        "held_captures": [],
     }
 
 

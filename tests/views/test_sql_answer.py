@@ -97,7 +97,8 @@ def test_many_equal_keys_are_counted() -> None:
 def test_pace_keeps_every_and_the_share() -> None:
     """The next question comes not before `every`, and not before the share allows it."""
     pace = Pace(25)
-    pace.spent(time.monotonic() - 5, time.monotonic())
+    now = time.monotonic()
+    pace.spent(now - 5, now)
     assert 14 < pace.due_in() <= 15
     pace.keep([QueryTable("shown", "", ("a",), timedelta(seconds=60))])
     now = time.monotonic()

@@ -40,7 +40,8 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 WORDS = {
     "call": ["Item", "i1", "exists"],
     "changes": ["Item"],
-    "import": ["Item", "items.csv"],
+    "client": ["--typescript", "web"],
+    "import": ["Item", __file__],  # a file that is there
     "export": ["Item", "items.csv"],
     "tail": ["lines"],
     "trace": ["r1"],

@@ -182,6 +182,11 @@ def test_manual_names_every_metric(shown: str) -> None:
         "penstock_store_request_seconds": ("histogram", ("kind",)),
         "penstock_store_bytes_total": ("counter", ("kind",)),
         "penstock_store_failures_total": ("counter", ("kind",)),
+        "penstock_captures_state": ("gauge", ("state", "stream")),
+        "penstock_captures_lag_seconds": ("gauge", ("stream",)),
+        "penstock_captures_retained_bytes": ("gauge", ("stream",)),
+        "penstock_captures_rows_total": ("counter", ("stream",)),
+        "penstock_captures_unfit_rows_total": ("counter", ("stream",)),
     }
     assert told == real | only_sometimes
 

@@ -70,6 +70,8 @@ UNCONCERNED = {
     "apps": "lists what was deployed, and must be able to do so with any code",
     "rebalance": "copies rows as they are stored, and must be able to do so with any code",
     "new": "writes a first application",
+    "client": "looks at the code",
+    "capture": "is about files of captures, and must be able to pause one with any code",
     "explain": "looks at the code",
     "status": "looks at processes and counts, and must show a running application with other code",
     "keys": "is about permissions, and must be able to revoke a key with any code",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -154,7 +154,9 @@ class ChangeStream(Stream[Change[R]]):
                 )
 
 
-def changes(name: str, source: TargetChoice, tables: Mapping[str, type[R]], /) -> ChangeStream[R]:
+def changes(
+    name: str, source: TargetChoice, tables: Mapping[str, type[Any]], /
+) -> ChangeStream[Any]:
     """Declare a stream of the changes of tables of a database: first the rows that there are, then each transaction as an atom.
 
     A process under `penstock run` follows the database. The setting `captures.NAME.url` has its address.
