@@ -22,7 +22,7 @@ MOVING: Final = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_PARTITION,  # the library has asked a broker that does not know a new topic yet
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- from a broker that does not know a new topic yet
     }
 )
 """Errors that end when the brokers know the leader of a partition."""
