@@ -7,12 +7,15 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.cli.options import AppOptions
+from penstock.cli.running.processes import ChildOptions, children_of
 from penstock.cli.running.replaced_source import load_to_run
 from penstock.cli.running.run import foreground_of
-from penstock.deployment.code_in_force import unpacked
+from penstock.deployment.code_in_force import is_unpacked, unpacked
 from penstock.deployment.deploy_order import store_code
-from penstock.errors import ClassChanged
+from penstock.deployment.loading import locate
+from penstock.errors import ClassChanged, ConfigError
 from penstock.journal.deployments import Deployments
+from penstock.process.config import Config
 from tests.history import journal_of
 
 _numbers = itertools.count()
@@ -51,6 +54,25 @@ def test_a_process_alone_runs_the_code_in_force(
     told = capsys.readouterr().err
     assert "source does not run: deployment 2, in force since epoch 1, has replaced it" in told
     assert f"penstock deploy {source} puts it in force" in told
+
+
+def test_a_source_that_goes_while_a_run_starts_stops_no_process(tmp_path: Path) -> None:
+    """What starts after the driver runs the deployment that the driver has recorded: an editor may just write the source anew."""
+    source, data = written(tmp_path), tmp_path / "data"
+    journal_of(str(source), data, [[("Item", "tea", "create", {"price": 3})]], deploys=True)
+    given = ChildOptions(str(source), None, (), standby=True)
+    late = [each for each in children_of(given, Config(data)) if each.patience_s]
+    assert [(each.role, *each.again) for each in late] == [
+        ("standby", "--deployed"),
+        ("view", "--deployed"),
+    ]
+    source.unlink()
+    options = AppOptions(app=[str(source)], data=data)
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_to_run(options, {})
+    application, settings = load_to_run(options, {}, deployed=True)
+    assert application.name == "kiosk"
+    assert is_unpacked(data, locate(settings.app))
 
 
 def test_a_start_tries_a_function_that_has_changed_in_text_alone(tmp_path: Path) -> None:

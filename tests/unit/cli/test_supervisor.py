@@ -224,10 +224,12 @@ def test_child_that_gets_on_is_never_given_up(yard: Yard, monkeypatch: pytest.Mo
 
 
 def test_child_with_patience_starts_after_the_others(yard: Yard) -> None:
-    """It starts when the others are ready, and takes no processor time from their start."""
+    """It takes no processor time from their start, and runs the code that they have put in force: the source may have changed."""
     may_be_ready = threading.Event()
-    driver = replace(yard.child("driver"), ready=lambda _: may_be_ready.is_set())
-    view = replace(yard.child("view"), patience_s=3_600.0)
+    driver = replace(
+        yard.child("driver"), ready=lambda _: may_be_ready.is_set(), again=["--deployed"]
+    )
+    view = replace(yard.child("view"), patience_s=3_600.0, again=["--deployed"])
     with yard.running(driver, view) as supervisor:
         for _ in range(10):
             supervisor.look()
@@ -235,7 +237,8 @@ def test_child_with_patience_starts_after_the_others(yard: Yard) -> None:
         assert not supervisor.pids("view")
         may_be_ready.set()
         look_until(supervisor, lambda: supervisor.ready)
-        assert supervisor.pids("view")
+        assert psutil.Process(*supervisor.pids("view")).cmdline()[-1] == "--deployed"
+        assert "--deployed" not in psutil.Process(*supervisor.pids("driver")).cmdline()
 
 
 def with_spare(yard: Yard, program: str = SERVES) -> tuple[Child, Child]:

@@ -214,7 +214,7 @@ def _child(
         program += ["--config", str(options.config)]
     for assignment in (*options.assignments, f"gateway.port={settings.gateway.port}"):
         program += ["--set", assignment]
-    # A process that has ended comes back with the code that is in force: the source may have changed since.
+    # A process that comes back, or starts after the driver, runs the code that is in force: the source may have changed since.
     given = (ROLE, view_files.ROLE, effect_files.ROLE, capture_files.ROLE)
     again = () if role in given else ("--deployed",)
     return Child(role, program, ready, progress, stop_s, again=again)

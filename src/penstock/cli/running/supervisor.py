@@ -54,7 +54,8 @@ class Child:
         ends: Whether its work has an end. Then a process with the exit code 0 is not started again.
         spare_of: The role of the child whose place its process takes; empty for none. A spare that cannot
             run is left out.
-        again: Further words of the command line when the child is started again after its end.
+        again: Further words of the command line when the child is started again after its end, or starts after the
+            others: what the command line names may have changed since they took it.
         when_dead: Called by a thread of its own when its process has ended unasked.
     """
 
@@ -214,8 +215,9 @@ class Supervisor:
     def _start(self, run: _ProcessRun) -> None:
         # Each child has its own session, so that Ctrl-C in a terminal reaches only the supervisor,
         # which stops the children in their order.
+        is_late = run.is_again or run.child.patience_s > 0
         run.process = subprocess.Popen(  # noqa: S603 -- the commands are the caller's own
-            [*run.child.command, *(run.child.again if run.is_again else ())],
+            [*run.child.command, *(run.child.again if is_late else ())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
