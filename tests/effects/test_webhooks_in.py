@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from penstock import App, ConfigError, DefinitionError, Entity, key, readonly, route, signed_by
-from penstock.base.webhook_signature import standard_headers, standard_key
+from penstock.base.webhook_signature import check_signature, standard_headers, standard_key
+from penstock.errors import Unauthenticated
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import granted
 from penstock.gateway.auth.webhooks import check_webhooks
@@ -230,3 +231,18 @@ def test_mistakes_in_a_declaration_are_named() -> None:
         "both is internal, so no path leads to it",
     ):
         assert part in text, text
+
+
+def test_many_signatures_cost_one_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger who sends thousands of signatures with a large body makes the gateway hash the body once for each secret."""
+    digest, hashed = hmac.digest, list[int]()
+
+    def counted(key: bytes, content: bytes, method: Any) -> bytes:
+        hashed.append(len(content))
+        return digest(key, content, method)
+
+    monkeypatch.setattr(hmac, "digest", counted)
+    headers = standard_headers([], "e1", 1_000, b"{}") | {"webhook-signature": "v1,AAAA " * 1_000}
+    with pytest.raises(Unauthenticated, match="is wrong"):
+        check_signature("standard", {"NEW": NEW, "OLD": OLD}, headers, b"{}", 1_000.0, 1.0)
+    assert len(hashed) == 2
