@@ -107,6 +107,7 @@ class Pets:
     def use(self, name: str) -> None:
         """Let later calls be those of a version that is in force."""
         self.answer()
+        self.inline.driver._stores.settle()  # its worker loads the version, too: one thread at a time may
         self.app = self.loaded(self.codes[name])
 
     def call(self, entity: str, key: str | None, method: str, **named: Any) -> None:
