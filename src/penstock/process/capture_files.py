@@ -5,8 +5,6 @@ displays. `captures/NAME/slot.json` is its note about the replication slot, dura
 tells of. `captures/NAME/orders.json` has the orders of operators, as those of views. The position of the stream is in the state.
 """
 
-import os
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -15,6 +13,7 @@ import msgspec
 
 from penstock.errors import Corrupt
 from penstock.files import durable, shared_file
+from penstock.files.hint_file import read_hint, write_hint
 from penstock.files.layout import CAPTURES
 from penstock.files.roots import shared_root
 from penstock.files.sealed import seal, unseal
@@ -110,21 +109,12 @@ def folder_of(data: Path, name: str) -> Path:
 
 def write_capture_report(data: Path, report: CaptureReport) -> None:
     """Replace the report of a capture; on a full disk it stays as it was."""
-    path = folder_of(data, report.name) / _REPORT
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        written = path.with_suffix(f".{os.getpid()}")
-        written.write_bytes(msgspec.json.encode(report))
-        written.replace(path)
+    write_hint(folder_of(data, report.name) / _REPORT, report)
 
 
 def read_capture_report(data: Path, name: str) -> CaptureReport | None:
     """Return the newest report of a capture; None without a readable report."""
-    try:
-        content = (folder_of(data, name) / _REPORT).read_bytes()
-        return msgspec.json.decode(content, type=CaptureReport)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    return read_hint(folder_of(data, name) / _REPORT, CaptureReport)
 
 
 def read_slot_note(data: Path, name: str) -> SlotNote | None:

@@ -4,14 +4,13 @@ The process that runs a generator writes `run/generators/NAME.json` about once a
 position of a generator follows from the ids of its appends in the log, and a file that is lost loses nothing.
 """
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from penstock.files.hint_file import read_hint, write_hint
 from penstock.files.layout import RUN
 
 ROLE: Final = "generator"
@@ -49,14 +48,8 @@ class GeneratorProgress(msgspec.Struct, frozen=True):
 
 def write_progress(data: Path, progress: Sequence[GeneratorProgress]) -> None:
     """Write the progress of generators that this process runs; on a full disk the files stay as they were."""
-    folder = data / RUN / _FOLDER
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        for generator in progress:
-            path = folder / f"{generator.generator}.json"
-            written = path.with_suffix(f".{os.getpid()}")
-            written.write_bytes(msgspec.json.encode(generator))
-            written.replace(path)
+    for generator in progress:
+        write_hint(data / RUN / _FOLDER / f"{generator.generator}.json", generator)
 
 
 def read_progress(data: Path) -> list[GeneratorProgress]:
@@ -74,7 +67,5 @@ def read_progress(data: Path) -> list[GeneratorProgress]:
 
 def _read(folder: Path) -> Iterator[GeneratorProgress]:
     for path in sorted(folder.glob("*.json")):
-        try:
-            yield msgspec.json.decode(path.read_bytes(), type=GeneratorProgress)
-        except (OSError, msgspec.DecodeError):
-            continue
+        if (progress := read_hint(path, GeneratorProgress)) is not None:
+            yield progress

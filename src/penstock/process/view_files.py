@@ -5,10 +5,8 @@ and for displays; the position of a view is in its target. `views/NAME/orders.js
 so that its appliers must not write into targets that belong to the original. `views/NAME/gaps.json` has the gaps in tables of streams.
 """
 
-import os
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,6 +16,7 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable, shared_file
+from penstock.files.hint_file import read_hint, write_hint
 from penstock.files.layout import HELD, VIEWS
 from penstock.files.roots import shared_root, store_of
 from penstock.files.sealed import seal, unseal
@@ -171,20 +170,12 @@ def forget_view(data: Path, name: str) -> None:
 
 def write_report(data: Path, report: ViewReport) -> None:
     """Replace the report of a view; on a full disk it stays as it was."""
-    path = folder_of(data, report.name) / _REPORT
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        written = path.with_suffix(f".{os.getpid()}")
-        written.write_bytes(msgspec.json.encode(report))
-        written.replace(path)
+    write_hint(folder_of(data, report.name) / _REPORT, report)
 
 
 def read_report(data: Path, name: str) -> ViewReport | None:
     """Return the newest report of a view; None without a readable report."""
-    try:
-        return msgspec.json.decode((folder_of(data, name) / _REPORT).read_bytes(), type=ViewReport)
-    except (OSError, msgspec.MsgspecError):
-        return None
+    return read_hint(folder_of(data, name) / _REPORT, ViewReport)
 
 
 def read_reports(data: Path) -> list[ViewReport]:

@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { askFirst, confirmButton } from "./confirm.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { count } from "./format.js";
+import { keepLooking } from "./look.js";
 import { textNode } from "./text.js";
 import { button, lines, panel, row } from "./widgets.js";
 
@@ -18,7 +19,6 @@ export async function open(body) {
   const list = el("div", { id: "captures", class: "stack" });
   let facts = new Map();
   let form = "";
-  let waiting = false;
 
   async function order(content) {
     show(said);
@@ -26,18 +26,6 @@ export async function open(body) {
       update((await ask(PATH, { method: "POST", body: JSON.stringify(content) })).value);
     } catch (failure) {
       show(said, problem(failure));
-    }
-  }
-
-  async function look() {
-    if (waiting) return;
-    waiting = true;
-    try {
-      update((await ask(PATH)).value);
-    } catch {
-      // the frame says that the gateway does not answer
-    } finally {
-      waiting = false;
     }
   }
 
@@ -54,8 +42,7 @@ export async function open(body) {
 
   update((await ask(PATH)).value);
   show(body, said, list);
-  const timer = setInterval(look, LOOK_MS);
-  return { close: () => clearInterval(timer) };
+  return keepLooking(PATH, LOOK_MS, update);
 }
 
 const nothing = () => empty("The application takes no changes of a database.", "changes(…) declares a stream of them.");

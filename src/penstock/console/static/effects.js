@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { confirmButton } from "./confirm.js";
 import { el, empty, problem, show } from "./dom.js";
 import { count } from "./format.js";
+import { keepLooking } from "./look.js";
 import { textNode } from "./text.js";
 import { button, panel, row } from "./widgets.js";
 
@@ -20,28 +21,15 @@ export async function open(body) {
   const functions = el("div", {});
   const list = el("div", { id: "effects", class: "stack" });
   let form = "";
-  let waiting = false;
 
   async function order(path, content) {
     show(said);
     try {
       const { value } = await ask(path, { method: "POST", body: JSON.stringify(content) });
       if (value.left) show(said, el("p", {}, value.left));
-      await look();
+      update((await ask(PATH)).value);
     } catch (failure) {
       show(said, problem(failure));
-    }
-  }
-
-  async function look() {
-    if (waiting) return;
-    waiting = true;
-    try {
-      update((await ask(PATH)).value);
-    } catch {
-      // the frame says that the gateway does not answer
-    } finally {
-      waiting = false;
     }
   }
 
@@ -58,8 +46,7 @@ export async function open(body) {
   update((await ask(PATH)).value);
   const query = `#/sql?${new URLSearchParams({ q: QUERY })}`;
   show(body, said, hold, functions, list, el("p", {}, el("a", { href: query, id: "all" }, "All effects as SQL")));
-  const timer = setInterval(look, LOOK_MS);
-  return { close: () => clearInterval(timer) };
+  return keepLooking(PATH, LOOK_MS, update);
 }
 
 const nothing = () => empty("No effect waits.", "A handler sends one with send(effect, …).");

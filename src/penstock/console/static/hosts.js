@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
 import { bytes, count, rate } from "./format.js";
+import { keepLooking } from "./look.js";
 import { textNode } from "./text.js";
 import { lines, panel } from "./widgets.js";
 
@@ -18,14 +19,6 @@ export async function open(body) {
   let facts = new Map();
   let form = "";
 
-  async function look() {
-    try {
-      update((await ask(PATH)).value);
-    } catch {
-      // the frame says that the gateway does not answer
-    }
-  }
-
   function update({ hosts, text }) {
     show(said, text ? problem({ message: text }) : null);
     const present = JSON.stringify(hosts.map(({ id }) => id));
@@ -40,8 +33,7 @@ export async function open(body) {
 
   update((await ask(PATH)).value);
   show(body, said, sum, list);
-  const timer = setInterval(look, LOOK_MS);
-  return { close: () => clearInterval(timer) };
+  return keepLooking(PATH, LOOK_MS, update);
 }
 
 const nothing = () =>

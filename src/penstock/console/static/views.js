@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { askFirst, confirmButton } from "./confirm.js";
 import { el, empty, field, problem, show } from "./dom.js";
 import { count } from "./format.js";
+import { keepLooking } from "./look.js";
 import { textNode } from "./text.js";
 import { button, lines, panel, row, tick } from "./widgets.js";
 
@@ -19,7 +20,6 @@ export async function open(body) {
   const list = el("div", { id: "views", class: "stack" });
   let facts = new Map();
   let form = "";
-  let waiting = false;
 
   async function order(path, content) {
     show(said);
@@ -29,18 +29,6 @@ export async function open(body) {
       if (value.left) show(said, el("p", {}, value.left));
     } catch (failure) {
       show(said, problem(failure));
-    }
-  }
-
-  async function look() {
-    if (waiting) return;
-    waiting = true;
-    try {
-      update((await ask(PATH)).value);
-    } catch {
-      // the frame says that the gateway does not answer
-    } finally {
-      waiting = false;
     }
   }
 
@@ -58,8 +46,7 @@ export async function open(body) {
 
   update((await ask(PATH)).value);
   show(body, said, hold, list);
-  const timer = setInterval(look, LOOK_MS);
-  return { close: () => clearInterval(timer) };
+  return keepLooking(PATH, LOOK_MS, update);
 }
 
 const nothing = () => empty("The application has no views.", "Name a view among the members of its App.");
