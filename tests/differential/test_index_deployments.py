@@ -3,6 +3,7 @@
 import json
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import pytest
 
 from penstock.base.ids import EntityKey, Epoch, RequestId
 from penstock.deployment.archives import Archives, pack
+from penstock.deployment.code_check import check_code
 from penstock.deployment.code_in_force import load_deployed, spec_to_run, unpacked
 from penstock.deployment.deploy_order import store_code
 from penstock.deployment.deployment_start import deploy
+from penstock.deployment.index_trial import TriedIndex, try_indexes
 from penstock.deployment.loading import load_app
 from penstock.deployment.side_modules import load_aside
 from penstock.engine.built_indexes import index_updates
 from penstock.engine.limits import Limits
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotUnique, Unencodable
 from penstock.exchange.import_order import ImportOrder
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
@@ -30,6 +33,7 @@ from penstock.model.call import Call, encoded
 from penstock.model.control import Deploy, DeployedCode, encode_control
 from penstock.orders.order import Place
 from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
 from penstock.testing import Kit
 from tests.differential.committed import answers_of, state_of
@@ -181,6 +185,35 @@ def test_a_deployment_builds_an_index(pets: Pets) -> None:
     assert Deployments(pets.data / "journal").indexes_at(Epoch(1_000)) == {}
 
 
+def test_forbidden_values_are_found_before_the_record(pets: Pets) -> None:
+    """The check names each entity that has the value of another one, and a value that no index can have; nothing is appended."""
+    code = pets.version("indexed", INDEXED)
+    for name, other in (("p1", "c7"), ("p30", "c7"), ("p4", "c5")):
+        pets.call("Pet", name, "rename", chip=other)
+    before = pets.state()
+    with pytest.raises(NotUnique) as refused:
+        check_code(pets.data, code)
+    rule = "have the same chip, and chip is unique"
+    assert str(refused.value).splitlines() == [
+        f"Pet 'p1' and Pet 'p30' {rule}",
+        f"Pet 'p4' and Pet 'p5' {rule}",
+        f"Pet 'p1' and Pet 'p7' {rule}",
+        "Nothing was written. Give these entities other values, and deploy again.",
+    ]
+    pets.call("Pet", "p2", "rename", chip="x" * 500)
+    assert pets.answer() is None
+    with pytest.raises(Unencodable, match="Pet 'p2': a text of 500 bytes is too large"):
+        tried(pets, code)
+    pets.call("Pet", "p2", "rename", chip="")
+    for name in ("p1", "p30", "p4"):
+        pets.call("Pet", name, "rename", chip=name)
+    assert pets.state().keys() == before.keys()
+    assert tried(pets, code) == [
+        TriedIndex(f"Pet.{name} was tried on all 40 stored entities", [])
+        for name in ("by_chip", "by_age")
+    ]
+
+
 def test_changed_attributes_build_the_index_again(pets: Pets) -> None:
     """A new name, and values that a function of `@migrate` makes, are those by which entities are found."""
     for name, parts in (("indexed", INDEXED), ("renamed", RENAMED), ("migrated", MIGRATED)):
@@ -316,6 +349,13 @@ def test_a_start_with_another_index_is_refused(pets: Pets) -> None:
     assert spec_to_run(pets.data, spec) == unpacked(pets.data, pets.codes["plain"]).spec
     assert pets.answer() is None
     assert deploy(pets.data, spec, app, pets.inline.journal) is None
+
+
+def tried(pets: Pets, code: DeployedCode) -> list[TriedIndex]:
+    """Try the indexes of code in this process."""
+    app = pets.loaded(code)
+    with closing(DataDirectory(pets.data).open_journal(app)) as journal:
+        return try_indexes(DataDirectory(pets.data), app, journal)
 
 
 def imported(pets: Pets, folder: Path, rows: list[tuple[str, str, int]], **options: Any) -> Any:

@@ -1,7 +1,7 @@
 """Checks the code of a deployment in a process of its own, because its import may never return, or end the process.
 
 `check_code` is the caller's side. The child imports the code from its archive, and compares its classes with the stored
-ones. It tries functions with `@migrate` on stored entities. It changes nothing.
+ones. It tries functions with `@migrate` and new indexes on stored entities. It changes nothing.
 
 `unfit_requests` finds the waiting requests that the present code accepts, and the new code does not. They are no reason to
 refuse the deployment: such a request fails when its turn comes, and its message says why.
@@ -20,11 +20,12 @@ from penstock.base.ids import ONLY_PARTITION, Lsn
 from penstock.deployment.archives import own_paths
 from penstock.deployment.code_in_force import code_in_force, folder_of, unpacked
 from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
+from penstock.deployment.index_trial import try_indexes
 from penstock.deployment.loading import locate
 from penstock.deployment.migration_trial import try_migrations
 from penstock.deployment.side_modules import load_aside
 from penstock.engine.request_text import call_text, rejection_of
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, NotUnique, PenstockError
 from penstock.files.layout import LOG
 from penstock.journal.api import Journal
 from penstock.log import copy_prefix as logs
@@ -139,10 +140,14 @@ def _checked(question: CodeQuestion, answer_file: BinaryIO) -> CodeAnswer:
         changes = journal.schema_changes()
         directory.check_waiting(app, journal)
         tried = try_migrations(directory, app, journal)
+        indexes = try_indexes(directory, app, journal)
+        if shared := [text for each in indexes for text in each.shared]:
+            remedy = "Nothing was written. Give these entities other values, and deploy again."
+            raise NotUnique("\n".join((*shared, remedy)))
         former = partial(_deployed, question.data, journal)
         unfit = list(unfit_requests(question.data, journal, former, app))
     lines = [f"{change.name}: {line}" for change in changes for line in change.changes]
-    return CodeAnswer(lines + tried, list(app.removed), unfit)
+    return CodeAnswer(lines + tried + [each.text for each in indexes], list(app.removed), unfit)
 
 
 def _deployed(data: Path, journal: Journal) -> App | None:

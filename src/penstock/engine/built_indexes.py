@@ -10,9 +10,10 @@ from operator import itemgetter
 import msgspec
 
 from penstock.base.ids import EntityKey
+from penstock.errors import Unencodable
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.model.index import Index, IndexedValues, prefix_of
+from penstock.model.index import Index, prefix_of
 from penstock.model.index_rows import built
 
 RowsOf = Callable[[str], Iterable[tuple[EntityKey, bytes]]]
@@ -35,38 +36,54 @@ def index_updates(
 
     Raises:
         NotUnique: Two entities have the same value of a unique index.
+        Unencodable: The value of an entity cannot be in an index.
         MigrationFailed: A function of `@migrate` has failed for an entity of a class with an index.
     """
     present = app.indexes
-    changed = {each for each, text in present.items() if former.get(each) != text}
     updates: dict[EntityKey, bytes | None] = {}
-    for place in sorted(former.keys() - present.keys() | changed & former.keys()):
-        updates.update((key, None) for key, _ in rows_of(prefix_of(place)))
-    for entity_type in app.indexed.values():
-        indexes = [each for each in entity_type.indexes if each.place in changed]
-        if indexes:
-            updates.update(
-                _built(indexes, entity_type.indexed_values, _present(entity_type, rows_of))
-            )
+    for place, text in sorted(former.items()):
+        if present.get(place) != text:
+            updates.update((key, None) for key, _ in rows_of(prefix_of(place)))
+    for entity_type, indexes in indexes_to_build(app, former):
+        rows = rows_of(entity_type.prefix)
+        updates.update(_built(indexes, indexed_values(entity_type, rows)))
     return updates
 
 
-def _present(entity_type: EntityType, rows_of: RowsOf) -> Iterator[tuple[str, bytes]]:
-    """Yield the text of the key, and the readable row as the class is declared, of each entity."""
-    prefix = entity_type.prefix
-    for key, row in rows_of(prefix):
-        text = key[len(prefix) :]
+def indexes_to_build(
+    app: App, former: Mapping[str, str]
+) -> Iterator[tuple[EntityType, list[Index]]]:
+    """Yield each class with indexes that a state lacks, and these indexes; `former` as for `index_updates`."""
+    present = app.indexes
+    for entity_type in app.indexed.values():
+        indexes = [
+            each for each in entity_type.indexes if former.get(each.place) != present[each.place]
+        ]
+        if indexes:
+            yield entity_type, indexes
+
+
+def indexed_values(
+    entity_type: EntityType, rows: Iterable[tuple[EntityKey, bytes]]
+) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield the text of the key, and the values on which the indexes depend, of each entity; raises as `index_updates`."""
+    begin, indexed = len(entity_type.prefix), entity_type.indexed_values
+    for key, row in rows:
+        text = key[begin:]
         value = entity_type.key_at(text)
-        yield text, entity_type.opened(value, entity_type.present(value, row))
+        try:
+            values = indexed.of(entity_type.opened(value, entity_type.present(value, row)))
+        except Unencodable as error:
+            raise Unencodable(f"{entity_type.name} {text!r}: {error}") from error
+        yield text, values
 
 
 def _built(
-    indexes: Sequence[Index], indexed: IndexedValues, rows: Iterable[tuple[str, bytes]]
+    indexes: Sequence[Index], entities: Iterable[tuple[str, list[bytes]]]
 ) -> Iterator[tuple[EntityKey, bytes]]:
     """Yield all rows of indexes of one class."""
     entries: list[list[_Entry]] = [[] for _ in indexes]
-    for text, row in rows:
-        values = indexed.of(row)
+    for text, values in entities:
         for each, own in zip(indexes, entries, strict=True):
             group = each.group_of(values)
             if group is not None:

@@ -18,10 +18,11 @@ from penstock.deployment.deploy_order import deployed_code
 from penstock.deployment.deployed_set import member_changes, with_applications
 from penstock.deployment.dropped_classes import dropped
 from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
+from penstock.deployment.index_trial import try_indexes
 from penstock.deployment.loading import locate
 from penstock.deployment.migration_trial import try_migrations
 from penstock.deployment.source import code_of
-from penstock.errors import ClassChanged, ConfigError, TimedOut
+from penstock.errors import ClassChanged, ConfigError, MigrationFailed, TimedOut, Unencodable
 from penstock.history.code_versions import CodeVersions
 from penstock.history.deployment_check import (
     CheckFinding,
@@ -103,7 +104,7 @@ def made_report(
     application = import_guarded(locate(question.settings.app), question.import_s, answer_file)
     try:
         deployed, findings = _compared(application, question)
-    except ClassChanged as error:
+    except (ClassChanged, MigrationFailed, Unencodable) as error:
         deployed, findings = None, [CheckFinding(Level.REFUSED, "schema", str(error))]
     findings += more(application)
     changes = [CheckedChange(each.level, each.kind, each.what) for each in findings]
@@ -116,7 +117,8 @@ def _compared(
     """Return the deployment that the code was compared with, and the findings.
 
     Raises:
-        ClassChanged: A class cannot read its stored entities.
+        ClassChanged, MigrationFailed: A class cannot read its stored entities.
+        Unencodable: A stored value cannot be in an index.
     """
     settings, drop = question.settings, question.drop
     directory = DataDirectory(settings.data)
@@ -133,6 +135,10 @@ def _compared(
         directory.check_waiting(application, journal)
         tried = try_migrations(directory, application, journal)
         findings += [CheckFinding(Level.SAFE, "schema", line) for line in tried]
+        for index in try_indexes(directory, application, journal):
+            findings += [CheckFinding(Level.REFUSED, "schema", line) for line in index.shared]
+            if not index.shared:
+                findings.append(CheckFinding(Level.SAFE, "schema", index.text))
         following = Epoch(past.last + 1)
         deployed = versions.at(following)
         if past.last != BEFORE_FIRST and not versions.has_deployment(following):

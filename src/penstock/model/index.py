@@ -192,6 +192,7 @@ class Index:
     Attributes:
         entity_type: The class.
         label: The class and the index, as people know them: `Task.by_owner`.
+        what: The attributes whose values a lookup names, as people read them.
         definition: A description: an index with another one has other rows.
     """
 
@@ -202,7 +203,7 @@ class Index:
         "_order_at",
         "_parts",
         "_prefix",
-        "_what",
+        "what",
         "definition",
         "entity_type",
         "is_unique",
@@ -221,7 +222,7 @@ class Index:
         self._group_at: tuple[int, ...] = ()
         self._order_at = -1
         self._prefix = prefix_of(self.place)
-        self._what = ", ".join(map(str, declared.attributes))
+        self.what = ", ".join(map(str, declared.attributes))
         self.definition = ""
 
     def complaints(self, *, is_foreign: bool) -> list[str]:
@@ -286,7 +287,7 @@ class Index:
     def text(self) -> str:
         """The index as people read it: `by_owner(owner), ordered by due`."""
         ordering = f", ordered by {self._order.name}" if self._order else ""
-        return f"{self.name}({self._what}){', unique' if self.is_unique else ''}{ordering}"
+        return f"{self.name}({self.what}){', unique' if self.is_unique else ''}{ordering}"
 
     def row_of(self, group: bytes) -> EntityKey:
         """Return the key of the row of a value, or of the root of its rows."""
@@ -323,12 +324,12 @@ class Index:
         """Return the error about two stored entities that have the same value."""
         name = self.entity_type.name
         return NotUnique(
-            f"{name} {text!r} and {name} {other!r} have the same {self._what}, and {self._rule}"
+            f"{name} {text!r} and {name} {other!r} have the same {self.what}, and {self._rule}"
         )
 
     @property
     def _rule(self) -> str:
-        return f"{self._what} {'is unique' if len(self._parts) == 1 else 'are unique together'}"
+        return f"{self.what} {'is unique' if len(self._parts) == 1 else 'are unique together'}"
 
     def _shown(self, key: EntityKey) -> str:
         return f"{self.entity_type.name} {split_entity_key(key)[1]!r}"
@@ -378,7 +379,7 @@ class Index:
     def _group_of(self, values: Sequence[Any]) -> bytes:
         if len(values) != len(self._parts):
             raise UserError(
-                f"{self.label} takes {self._what or 'no value'}, got {len(values)} values"
+                f"{self.label} takes {self.what or 'no value'}, got {len(values)} values"
             )
         group = []
         for part, value in zip(self._parts, values, strict=True):

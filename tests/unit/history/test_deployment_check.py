@@ -184,6 +184,20 @@ def test_a_migration_that_fails_for_a_stored_entity_is_refused(
     assert "Item/tea: Item: @migrate(…, since=2) raised KeyError" in capsys.readouterr().err
 
 
+def test_entities_with_the_value_of_another_one_are_named(
+    kiosk: Kiosk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new `unique()` is refused if two stored entities have the same value, and the check says which."""
+    journal_of(kiosk.spec, kiosk.data, [[("Item", "oolong", "create", {"price": 3})]])
+    kiosk.change("import App, Entity, key", "import App, Entity, key, unique")
+    kiosk.change("    price: int = 0\n", "    price: int = unique(default=0)\n")
+    code, (verdict, findings) = check(kiosk, capsys)
+    assert (code, verdict) == (1, "refused")
+    assert [finding["what"] for finding in findings if finding["level"] == "refused"] == [
+        "Item 'oolong' and Item 'tea' have the same price, and price is unique"
+    ]
+
+
 def test_nothing_is_written(kiosk: Kiosk, capsys: pytest.CaptureFixture[str]) -> None:
     """A check with a compatible change leaves journal, deployments and archives as they are."""
     kiosk.change("    total: int = 0\n", "    total: int = 0\n    note: str = ''\n")
