@@ -203,12 +203,12 @@ class Index:
         "_order_at",
         "_parts",
         "_prefix",
-        "what",
         "definition",
         "entity_type",
         "is_unique",
         "label",
         "name",
+        "what",
     )
 
     def __init__(self, entity_type: EntityType, name: str, declared: DeclaredIndex) -> None:
