@@ -86,10 +86,10 @@ def _tried(
     for count, (_, values) in enumerate(
         indexed_values(entity_type, rows_of(entity_type.prefix)), 1
     ):
-        for index, own in hashes.items():
+        for index, of_index in hashes.items():
             group = index.group_of(values)
             if group is not None:
-                own.append(_hash(group))
+                of_index.append(_hash(group))
         if count % _STEP == 0 and time.monotonic() > end:
             is_whole = False
             break
@@ -109,7 +109,7 @@ def _shared(index: Index, rows_of: RowsOf, doubtful: frozenset[int], count: int)
     """Yield a sentence for each entity that has the value of an earlier one, among the first entities of a class."""
     entity_type = index.entity_type
     holders: dict[bytes, str] = {}
-    found = 0
+    shares = 0
     rows: Iterator[tuple[EntityKey, bytes]] = islice(rows_of(entity_type.prefix), count)
     for text, values in indexed_values(entity_type, rows):
         group = index.group_of(values)
@@ -117,11 +117,11 @@ def _shared(index: Index, rows_of: RowsOf, doubtful: frozenset[int], count: int)
             continue
         holder = holders.setdefault(group, text)
         if holder != text:
-            found += 1
-            if found <= SHOWN_MAX:
+            shares += 1
+            if shares <= SHOWN_MAX:
                 yield str(index.shared(holder, text))
-    if found > SHOWN_MAX:
-        yield f"{found - SHOWN_MAX:,} more entities have the {index.what} of another one"
+    if shares > SHOWN_MAX:
+        yield f"{shares - SHOWN_MAX:,} more entities have the {index.what} of another one"
 
 
 def _hash(group: bytes) -> int:
