@@ -21,8 +21,8 @@ HELP: Final = """Write a first application with a test, or an example: a folder 
 A first application has app.py, test_app.py, README.md, and penstock.toml, which names the application,
 so that commands in the folder need no APP.
 
-With --example, the folder is a copy of an example of Penstock: bank, boxoffice, cart, library, newsroom,
-pantry, shop, strangle, talk, travel or tpcc. Its name is that of the example, unless NAME is given.
+With --example, the folder is a copy of an example of Penstock: bank, boxoffice, cart, clinic, library,
+newsroom, pantry, shop, strangle, talk, travel or tpcc. Its name is that of the example, unless NAME is given.
 
 \b
 Examples:
@@ -123,7 +123,7 @@ def command(
         typer.Option(
             "--example",
             metavar="EXAMPLE",
-            help="bank, boxoffice, cart, library, newsroom, pantry, shop, strangle, talk, travel or tpcc.",
+            help="bank, boxoffice, cart, clinic, library, newsroom, pantry, shop, strangle, talk, travel or tpcc.",
         ),
     ] = None,
     as_json: JsonOption = False,

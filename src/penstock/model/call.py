@@ -212,6 +212,10 @@ class _Calling:
         if app.present_name(name) in app.entities if app is not None else name[:1].isupper():
             return _EntityCalling(app, self._perform, name)
         if app is not None:
+            if name == "call" and name not in app.functions:
+                raise RequestError(
+                    "this object makes the calls itself; leave .call out, as in kit.acting_as('ada')(Item.add, …)"
+                )
             app.signature("", name)
         return _performed(self._perform, "", None, name)
 

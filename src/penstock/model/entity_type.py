@@ -533,7 +533,7 @@ class EntityType:
         """
         cls = type(value)
         if cls is not self.cls and cls is not self.unloaded and cls is not self.asleep:
-            raise Unencodable(f"expected a reference to {self.name}, got {shown(value)}")
+            raise Unencodable(f"expected a reference, {self.name}(…), and got {shown(value)}")
         key = _values_of(value, "__dict__")[self.key_name]
         if self.key_is_text and type(key) is str:  # checked when the reference was made
             return key

@@ -242,7 +242,7 @@ class Index:
         types_of_index: list[str] = []
         names = [*declared.attributes, *([declared.order] if declared.order is not None else [])]
         if not names:
-            yield "it needs attributes, or order="
+            yield 'it needs attributes, or order="…": an attribute that orders all entities'
         if declared.order is not None and self.entity_type.personal:
             yield (
                 f"order={declared.order!r} would keep values of persons where their erasure does not reach; leave it out, and "
@@ -252,7 +252,12 @@ class Index:
         for number, name in enumerate(names):
             has_order = number == len(declared.attributes)
             if name not in types:
-                yield f"{name!r} is not an attribute of {self.entity_type.name}"
+                owner = self.entity_type.name
+                yield (
+                    f"{name!r} is the key of {owner}, and an index takes attributes; {owner}(…) finds an entity by its key"
+                    if name == self.entity_type.key_name
+                    else f"{name!r} is not an attribute of {owner}, which has {', '.join(types) or 'none'}"
+                )
                 continue
             ordered = ordered_by(types[name], has_order=has_order)
             if isinstance(ordered, str):

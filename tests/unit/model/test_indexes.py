@@ -262,6 +262,7 @@ def test_definitions_are_checked() -> None:
         mood: State = State.OPEN
         by_nothing = index()
         by_name = index("name")
+        by_typo = index(order="colour")
         by_size = index("size")
         by_mood = index(order="mood")
         tagged: Any = index("mood")
@@ -274,8 +275,9 @@ def test_definitions_are_checked() -> None:
     text = str(caught.value)
     for part in (
         "Bad.by_tags: tags: list[str] cannot be in an index, which takes str",
-        "Bad.by_nothing: it needs attributes, or order=",
-        "Bad.by_name: 'name' is not an attribute of Bad",
+        'Bad.by_nothing: it needs attributes, or order="…": an attribute that orders all entities',
+        "Bad.by_name: 'name' is the key of Bad, and an index takes attributes; Bad(…) finds",
+        "Bad.by_typo: 'colour' is not an attribute of Bad, which has tags, size, mood, tagged, color",
         "Bad.by_size: size: int | str has values of several types",
         "Bad.by_mood: mood: State has no order",
         "Bad.tagged is an index and an attribute; write it without a type",

@@ -7,7 +7,8 @@ handlers; workflows, splitters and sequencers publish streams of their own.
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, Generic, TypeVar
+from types import UnionType
+from typing import Any, Final, Generic, TypeVar, overload
 
 from penstock.base.constraint import without_constraints
 from penstock.base.schema import complaints_of, name_of
@@ -81,7 +82,13 @@ class OpenStream(Stream[T]):
     is_open = True
 
 
-def stream(name: str, events: type[T], *, limits: str | Sequence[str] = ()) -> OpenStream[T]:
+@overload
+def stream(name: str, events: type[T], *, limits: str | Sequence[str] = ()) -> OpenStream[T]: ...
+@overload
+def stream(
+    name: str, events: UnionType, *, limits: str | Sequence[str] = ()
+) -> OpenStream[Any]: ...
+def stream(name: str, events: Any, *, limits: str | Sequence[str] = ()) -> OpenStream[Any]:
     """Declare a stream that takes appends from outside and the events of `emit`.
 
     Args:
@@ -89,7 +96,7 @@ def stream(name: str, events: type[T], *, limits: str | Sequence[str] = ()) -> O
         events: The type of the events: any type that an attribute of an entity can have.
         limits: The most appends that gateways admit, in the words of `@limit`: `"50/s"`, `"20/s per principal"`.
     """
-    declared: OpenStream[T] = OpenStream(name, events, caller_place())
+    declared: OpenStream[Any] = OpenStream(name, events, caller_place())
     declared.limits = (limits,) if isinstance(limits, str) else tuple(limits)
     return declared
 

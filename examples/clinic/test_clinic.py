@@ -1,0 +1,218 @@
+"""The clinic without Spark: holds expire, nobody sits in a taken room, and every visit is paid once."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from penstock import Aborted, Answer, Final, Mailed, NotUnique
+from penstock.testing import Kit
+
+from . import app
+from .appointments import HOLD, NOTICE, Appointment, Room, appointments, hold, offer, wait_for
+from .invoices import Invoice, Service
+from .outside import card, post
+from .people import Patient, Practitioner
+
+START = datetime(2026, 3, 2, 8, tzinfo=UTC)
+MORNING = datetime(2026, 3, 4, 9, tzinfo=UTC)
+ADA, BOB, EVE = Patient("ada"), Patient("bob"), Patient("eve")
+DR_GREY, DR_WHO = Practitioner("grey"), Practitioner("who")
+
+
+class Outside:
+    """A mail server and a provider of cards that note what they get."""
+
+    def __init__(self) -> None:
+        self.mails: list[tuple[str, str]] = []
+        self.charges: list[dict[str, Any]] = []
+        self.answer: Answer | Final | None = None
+
+    def post(self, to: list[str], subject: str, text: str, **_: Any) -> Mailed:
+        self.mails.append((to[0], subject))
+        return Mailed(f"<{len(self.mails)}@clinic.example>")
+
+    def card(self, verb: str, path: str, *, json: dict[str, Any], **_: Any) -> Answer:
+        if isinstance(self.answer, Final):
+            raise self.answer
+        if self.answer is not None:
+            return self.answer
+        self.charges.append(json)
+        return Answer(200, b'{"id": "ch_%d"}' % len(self.charges))
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside()
+
+
+@pytest.fixture
+def kit(outside: Outside) -> Kit:
+    """Give a clinic of one room, two practitioners and three patients."""
+    kit = Kit(app, start=START, effects={post: outside.post, card: outside.card})
+    kit.call(Room.create, "r1")
+    for practitioner in (DR_GREY, DR_WHO):
+        kit.call(Practitioner.create, practitioner.name)
+    for patient in (ADA, BOB, EVE):
+        name = patient.patient_id
+        kit.call(Patient.create, name, name=name.title(), email=f"{name}@example.org")
+    return kit
+
+
+def booked(kit: Kit, patient: Patient, starts: datetime = MORNING) -> Appointment:
+    return kit.call(kit.call(hold, patient, DR_GREY, starts).confirm)
+
+
+def test_hold_keeps_practitioner_and_room(kit: Kit) -> None:
+    """Until it expires, also for another practitioner, because there is one room."""
+    kit.call(hold, ADA, DR_GREY, MORNING)
+    with pytest.raises(Aborted, match="grey has a patient") as refused:
+        kit.call(hold, BOB, DR_GREY, MORNING)
+    assert refused.value.code == "not-free"
+    with pytest.raises(Aborted, match="no room is free"):
+        kit.call(hold, BOB, DR_WHO, MORNING)
+    kit.clock.advance(HOLD)
+    kit.settle()
+    assert kit.entities("Hold") == {}
+    kit.call(hold, BOB, DR_WHO, MORNING)
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        MORNING.replace(hour=8, minute=30),
+        MORNING.replace(hour=17),
+        MORNING.replace(minute=10),
+        MORNING + timedelta(days=3),
+    ],
+)
+def test_practitioner_has_hours(kit: Kit, starts: datetime) -> None:
+    """An appointment begins at a full or half hour of a working day."""
+    with pytest.raises(Aborted, match="grey does not begin") as refused:
+        kit.call(hold, ADA, DR_GREY, starts)
+    assert refused.value.code == "not-free"
+
+
+def test_appointments_are_found_in_order(kit: Kit) -> None:
+    """The index has those of one patient; past ones are left out."""
+    later = booked(kit, ADA, MORNING + timedelta(hours=1))
+    first = booked(kit, ADA)
+    booked(kit, BOB, MORNING + timedelta(hours=2))
+    assert kit.call(appointments, ADA) == [first, later]
+    kit.clock.set(MORNING)
+    assert kit.call(appointments, ADA) == [later]
+
+
+def test_patient_is_reminded_once(kit: Kit, outside: Outside) -> None:
+    """A day before, by mail."""
+    booked(kit, ADA)
+    for _ in range(3):
+        kit.clock.advance(timedelta(hours=12))
+        kit.settle()
+    assert outside.mails == [("ada@example.org", "Your appointment")]
+
+
+def test_visit_is_paid_once(kit: Kit, outside: Outside) -> None:
+    """The first visit costs more; each payment belongs to one invoice."""
+    services: tuple[Service, ...] = ("consultation", "control")
+    for day, service in enumerate(services):
+        one = booked(kit, ADA, MORNING + timedelta(days=day))
+        kit.call(Appointment.finish, one, service)
+        with pytest.raises(Aborted, match="is done"):
+            kit.call(one.finish, service)
+    assert [charge["cents"] for charge in outside.charges] == [11_000, 4_500]
+    invoices = kit.entities("Invoice").values()
+    assert [each["state"].value for each in invoices] == ["paid", "paid"]
+    for number in kit.entities("Invoice"):
+        kit.call(Invoice(number).pay)
+    assert len(kit.entities("Payment")) == len(outside.charges) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [(Answer(402), "the card is declined"), (Final("no such shop"), "no such shop")],
+)
+def test_failed_charge_is_told_and_tried_again(
+    kit: Kit, outside: Outside, answer: Answer | Final, problem: str
+) -> None:
+    """The invoice has the reason, its patient gets a mail when it is due, and pays later."""
+    outside.answer = answer
+    visit = booked(kit, ADA)
+    kit.call(visit.finish, "vaccination")
+    invoice = kit.entity("Invoice", visit.appointment_id)
+    assert invoice is not None
+    assert problem in invoice["problem"]
+    for _ in range(10):
+        kit.clock.advance(timedelta(days=2))
+        kit.settle()
+    assert ("ada@example.org", "Your invoice") in outside.mails
+    outside.answer = None
+    kit.call(Invoice(visit.appointment_id).pay)
+    assert len(kit.entities("Payment")) == 1
+
+
+def test_first_who_waits_gets_the_freed_time(kit: Kit, outside: Outside) -> None:
+    """If she lets the offer expire, the next one gets it."""
+    visit = booked(kit, ADA)
+    for patient in (BOB, EVE, BOB):
+        kit.call(wait_for, patient, DR_GREY)
+    kit.call(visit.cancel)
+    (offered,) = kit.entities("Hold").values()
+    assert (offered["patient"], offered["starts"]) == ("bob", MORNING)
+    kit.clock.advance(HOLD)
+    kit.settle()
+    (offered,) = kit.entities("Hold").values()
+    assert offered["patient"] == "eve"
+    assert [to for to, _ in outside.mails] == ["bob@example.org", "eve@example.org"]
+
+
+def test_offer_passes_over_the_erased_and_the_slow(kit: Kit) -> None:
+    """An erased patient gets no offer; who comes too late stays on the list."""
+    visit = booked(kit, ADA)
+    for patient in (EVE, BOB):
+        kit.call(wait_for, patient, DR_GREY)
+    kit.erase("Patient", "eve")
+    kit.call(visit.cancel)
+    (offered,) = kit.entities("Hold").values()
+    assert offered["patient"] == "bob"
+    kit.call(offer, ADA, DR_GREY, MORNING)  # bob has it
+    assert kit.task("waiting_list.WaitingList", DR_GREY)["patients"] == ["ada"]
+
+
+def test_late_cancellation_is_refused(kit: Kit) -> None:
+    """An appointment can be cancelled until a day before."""
+    visit = booked(kit, ADA)
+    kit.clock.set(MORNING - NOTICE + timedelta(minutes=1))
+    with pytest.raises(Aborted, match="starts at") as refused:
+        kit.call(visit.cancel)
+    assert refused.value.code == "late"
+
+
+def test_patient_reaches_her_own_rows(kit: Kit) -> None:
+    """A token names the patient; the desk acts for all."""
+    visit = booked(kit, ADA)
+    ada, bob, desk = (kit.acting_as(name) for name in ("@ada", "@bob", "desk"))
+    for refused in (
+        lambda: bob(visit.cancel),
+        lambda: bob(appointments, ADA),
+        lambda: bob(ADA.move, "b@example.org"),
+        lambda: bob(hold, ADA, DR_GREY, MORNING + timedelta(hours=1)),
+    ):
+        with pytest.raises(Aborted) as error:
+            refused()
+        assert error.value.code == "not-yours"
+    assert ada(appointments, ADA) == desk(appointments, ADA) == [visit]
+    ada(visit.cancel)
+
+
+def test_address_belongs_to_one_patient(kit: Kit) -> None:
+    with pytest.raises(NotUnique, match="Patient 'bob' has it"):
+        kit.call(ADA.move, "bob@example.org")
+
+
+def test_erased_patient_is_gone_with_her_address(kit: Kit) -> None:
+    """Her appointments are cancelled before; another person may have the address."""
+    kit.call(booked(kit, ADA).cancel)
+    kit.erase("Patient", "ada")
+    assert kit.entity("Patient", "ada") is None
+    kit.call(BOB.move, "ada@example.org")
