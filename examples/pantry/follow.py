@@ -3,7 +3,7 @@
     python follow.py SERVERS TOPIC FILE
 
 The jars and the offsets are in one file, which is replaced as a whole. So a change counts once, also if this program is
-killed. It ends at the end of the topic; the next run goes on from there.
+killed. It ends at the end that the topic has when it begins; the next run goes on from there.
 """
 
 import json
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+SILENCE_S = 30.0
 
 
 def follow(servers: str, topic: str, file: Path) -> dict[str, int]:
@@ -30,21 +32,7 @@ def follow(servers: str, topic: str, file: Path) -> dict[str, int]:
         "enable.partition.eof": True,
     }
     with closing(Consumer(settings)) as consumer:
-        partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-        consumer.assign(
-            [TopicPartition(topic, each, offsets.get(str(each), 0)) for each in partitions]
-        )
-        left = len(partitions)
-        while left:
-            for message in consumer.consume(100, 0.5):
-                error = message.error()
-                if error is None:
-                    take(message.key(), message.value(), jars)
-                    offsets[str(message.partition())] = (message.offset() or 0) + 1
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its public name
-                    left -= 1
-                else:
-                    raise KafkaException(error)
+        read(consumer, topic, jars, offsets)
     written = file.with_suffix(".new")
     written.write_text(json.dumps([jars, offsets]))
     written.replace(file)
@@ -52,6 +40,31 @@ def follow(servers: str, topic: str, file: Path) -> dict[str, int]:
     for jar in jars.values():
         sums[jar["content"]] = sums.get(jar["content"], 0) + jar["grams"]
     return sums
+
+
+def read(consumer: Consumer, topic: str, jars: dict[str, Any], offsets: dict[str, int]) -> None:
+    """Take the messages of each partition from its offset to the end that it has now."""
+    found = consumer.list_topics(topic, SILENCE_S).topics[topic]
+    if found.error:
+        raise KafkaException(found.error)
+    ends = {}
+    for each in found.partitions:
+        _, ends[each] = consumer.get_watermark_offsets(TopicPartition(topic, each), SILENCE_S)
+    consumer.assign([TopicPartition(topic, each, offsets.get(str(each), 0)) for each in ends])
+    while ends:
+        message = consumer.poll(SILENCE_S)
+        if message is None:
+            raise TimeoutError(f"no message for {SILENCE_S} s")
+        error, partition, offset = message.error(), message.partition(), message.offset() or 0
+        if error is None:
+            take(message.key(), message.value(), jars)
+            offsets[str(partition)] = offset + 1
+        elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its public name
+            raise KafkaException(error)
+        # While others write, a partition says again and again that it has ended, or never: so each counts once, and
+        # the end that it had at the beginning is enough.
+        if error is not None or offset + 1 >= ends.get(partition, 0):
+            ends.pop(partition, None)
 
 
 def take(key: Any, value: Any, jars: dict[str, dict[str, Any]]) -> None:

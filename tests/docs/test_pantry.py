@@ -1,10 +1,12 @@
 """The README of the pantry is true: its commands run one after the other, against Kafka, and real processes but for Spark."""
 
+import itertools
 import json
 import re
 import shlex
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,19 +14,22 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 
 from tests.checkout import TOP
 from tests.deployments import kept_imports
 from tests.docs.conftest import Run
 from tests.kafka_server import Broker
 from tests.views.processes import deployed
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 __all__ = ["kept_imports"]
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kept_imports", "forgotten_example")]
 
 TEXT = (TOP / "examples" / "pantry" / "README.md").read_text()
+FOLLOW_S = 120.0
+"""It reads a few messages, and itself gives up after 30 s without an answer."""
 
 
 @pytest.fixture
@@ -39,8 +44,40 @@ def followed(line: str) -> Any:
     command = line.split()
     assert command[0] == "python"
     words = [sys.executable, *command[1:]]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=FOLLOW_S)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"{line}: it has not come to the end of the topic in {FOLLOW_S} s")
     return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def test_the_reader_ends_while_others_write(
+    kafka_server: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads what the topic has when it begins, and a run behind it the rest."""
+    topic, first = "pantry.while", 30
+    monkeypatch.chdir(TOP / "examples")
+    kafka_server.make(topic, 3)
+    writer = Producer({"bootstrap.servers": kafka_server.servers, "linger.ms": 0})
+
+    def write(at: int) -> None:
+        jar = json.dumps({"after": {"content": "rice", "grams": 1}})
+        writer.produce(topic, key=json.dumps({"_key": f"j{at}"}), value=jar, partition=at % 3)
+        writer.flush()
+
+    def go_on(stop: threading.Event) -> None:
+        for at in itertools.count(first):
+            write(at)
+            if stop.wait(0.01):
+                return
+
+    line = f"python pantry/follow.py {kafka_server.servers} {topic} {tmp_path / 'sums.json'}"
+    for at in range(first):
+        write(at)
+    with meanwhile(go_on):
+        begun = followed(line)["rice"]
+    assert begun >= first
+    assert followed(line)["rice"] > begun
 
 
 def test_commands_of_the_readme_run(

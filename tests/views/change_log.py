@@ -21,6 +21,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from penstock.views.target import UNSHOWN, Kind, Row, TableShape
 
+ANSWER_S: Final = 60.0
+
 
 class Told(NamedTuple):
     """A committed message; key and value are decoded, and a tombstone has no value."""
@@ -51,16 +53,18 @@ def _told_in(servers: str, topic: str) -> Iterator[Told]:
     )
     with closing(consumer):
         found = consumer.list_topics(topic, 10).topics[topic]
-        left = 0 if found.error else len(found.partitions)
-        parts = [TopicPartition(topic, at, 0) for at in range(left)]
+        left = set() if found.error else set(found.partitions)
+        parts = [TopicPartition(topic, at, 0) for at in left]
         _await_ends(AdminClient({"bootstrap.servers": servers, "log_level": 0}), parts)
         consumer.assign(parts)
         while left:
-            for each in consumer.consume(1, 5.0) + consumer.consume(1_000, 0):
+            taken = consumer.consume(1, ANSWER_S)
+            assert taken, f"{topic}: no end of the partitions {left} in {ANSWER_S} s"
+            for each in taken + consumer.consume(1_000, 0):
                 error = each.error()
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    left -= 1
+                    left.discard(each.partition())  # which says its end again while others write
                     continue
                 key, value, at, offset = each.key(), each.value(), each.partition(), each.offset()
                 assert at is not None

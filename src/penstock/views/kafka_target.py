@@ -710,7 +710,7 @@ class KafkaTarget:
         self, parts: Sequence[TopicPartition]
     ) -> Iterator[tuple[str, bytes | None, bytes | None]]:
         """Yield topic, key and value of the committed messages from offsets on, to the present end of each partition."""
-        reader, left = self._reader(), len(parts)
+        reader, left = self._reader(), {(part.topic, part.partition) for part in parts}
         if not left:
             return
         reader.assign([*parts])
@@ -729,7 +729,8 @@ class KafkaTarget:
                     deadline = time.monotonic() + _ANSWER_S
                     yield str(each.topic()), _bytes(each.key()), _bytes(each.value())
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its public name
-                    left -= 1
+                    # While others write, a partition says its end again and again.
+                    left.discard((str(each.topic()), each.partition()))
                 elif error.code() not in MOVING or time.monotonic() > deadline:
                     raise KafkaException(error)
 
