@@ -66,8 +66,9 @@ issued = stream("issued", Bill)
 
 
 class State(Enum):
-    """The state of an invoice."""
+    """The state of an invoice; one whose charge has failed is open."""
 
+    CHARGING = "charging"
     OPEN = "open"
     PAID = "paid"
 
@@ -79,24 +80,25 @@ class Invoice(Entity, internal=("create", "upsert", "delete")):
     patient: Patient = reference(exists=True)
     cents: int
     due: date
-    state: State = State.OPEN
+    state: State = State.CHARGING
     problem: str = ""
 
     by_patient = index("patient", order="due")
     by_state = index("state", order="due")
 
     def pay(self) -> None:
-        """Charge the card of the patient again."""
+        """Charge the card of the patient again, unless a charge is under way: each charge is another payment."""
         self.patient.admit()
         if self.state is State.OPEN:
+            self.state = State.CHARGING
             emit(issued, Bill(self.number, self.patient, self.cents))
 
     @internal
     def settle(self, charge: Charge) -> None:
         """Note the outcome of a charge."""
         self.problem = charge.problem
-        if charge.payment_id and self.state is State.OPEN:
-            self.state = State.PAID
+        self.state = State.PAID if charge.payment_id else State.OPEN
+        if charge.payment_id:
             Payment.create(charge.payment_id, invoice=self, cents=self.cents)
 
 

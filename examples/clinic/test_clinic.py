@@ -26,15 +26,16 @@ class Outside:
     def __init__(self) -> None:
         self.mails: list[tuple[str, str]] = []
         self.charges: list[dict[str, Any]] = []
-        self.answer: Answer | Final | None = None
+        self.answer: Answer | None = None
+        self.problem: Exception | None = None
 
     def post(self, to: list[str], subject: str, text: str, **_: Any) -> Mailed:
         self.mails.append((to[0], subject))
         return Mailed(f"<{len(self.mails)}@clinic.example>")
 
     def card(self, verb: str, path: str, *, json: dict[str, Any], **_: Any) -> Answer:
-        if isinstance(self.answer, Final):
-            raise self.answer
+        if self.problem is not None:
+            raise self.problem
         if self.answer is not None:
             return self.answer
         self.charges.append(json)
@@ -136,7 +137,10 @@ def test_failed_charge_is_told_and_tried_again(
     kit: Kit, outside: Outside, answer: Answer | Final, problem: str
 ) -> None:
     """The invoice has the reason, its patient gets a mail when it is due, and pays later."""
-    outside.answer = answer
+    if isinstance(answer, Final):
+        outside.problem = answer
+    else:
+        outside.answer = answer
     visit = booked(kit, ADA)
     kit.call(visit.finish, "vaccination")
     invoice = kit.entity("Invoice", visit.appointment_id)
@@ -146,9 +150,20 @@ def test_failed_charge_is_told_and_tried_again(
         kit.clock.advance(timedelta(days=2))
         kit.settle()
     assert ("ada@example.org", "Your invoice") in outside.mails
-    outside.answer = None
+    outside.answer = outside.problem = None
     kit.call(Invoice(visit.appointment_id).pay)
     assert len(kit.entities("Payment")) == 1
+
+
+def test_impatient_patient_pays_once(kit: Kit, outside: Outside) -> None:
+    """While the provider has not answered, further requests to pay begin no other charge."""
+    visit = booked(kit, ADA)
+    waiting = kit.runtime.call  # unlike `kit.call`, it calls no effects
+    waiting(visit.finish, "vaccination")
+    for _ in range(3):
+        waiting(Invoice(visit.appointment_id).pay)
+    kit.settle()
+    assert len(outside.charges) == len(kit.entities("Payment")) == 1
 
 
 def test_first_who_waits_gets_the_freed_time(kit: Kit, outside: Outside) -> None:
