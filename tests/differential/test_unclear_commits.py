@@ -1,4 +1,5 @@
-"""A driver whose commit had no clear answer goes on with the same commit, and one whose rows no host gives waits for them."""
+"""A driver whose commit had no clear answer goes on with the same commit, one that fails behind its commit runs nothing again,
+and one whose rows no host gives waits for them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,12 +9,13 @@ from typing import Any
 import pytest
 
 from penstock.base.ids import RequestId
-from penstock.errors import StateUnavailable
+from penstock.errors import LogUnavailable, StateUnavailable
 from penstock.files.shared_root import UnclearOutcome
 from penstock.journal.api import UnclearCommit
 from penstock.log.api import Entry
 from penstock.runtime.spark import driver as driver_module
 from penstock.runtime.spark.messages import TaskCommand, TaskResult
+from tests.differential.committed import answers_of
 from tests.differential.inline import Inline
 from tests.differential.later_app import app
 
@@ -58,6 +60,55 @@ def test_unclear_commit_is_asked_again(
     assert [report.incidents for report, _ in runtime.reports] in ([], [0])
     runtime.log.append([Entry(RequestId("b"), *app.request("Note", "b", "create"), 0)])
     runtime.advance(2)
+    assert runtime.driver.epoch == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), LogUnavailable("no broker answers")])
+@pytest.mark.parametrize("work", ["apply", "append"])
+@pytest.mark.parametrize("is_poisoned", [False, True])
+def test_what_fails_behind_a_commit_repeats_nothing(
+    runtime: Inline,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    work: str,
+    *,
+    is_poisoned: bool,
+) -> None:
+    """The epoch exists by then: its request neither runs again nor is set aside a second time, and later ones go on."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    run = runtime._jobs.run
+
+    def refuse(commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        if is_poisoned and not getattr(commands[0], "decided", None):
+            raise ValueError("the handler ends its epoch")
+        return run(commands)
+
+    runtime.log.append([Entry(RequestId("a"), *app.request("Note", "a", "create"), 0)])
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime._jobs, "run", refuse)
+        place, name = {
+            "apply": (runtime._jobs, "apply_resident"),
+            "append": (runtime.driver._later, "append"),
+        }[work]
+        reached, calls = getattr(place, name), []
+
+        def once(*arguments: Any) -> Any:
+            calls.append(arguments)
+            if len(calls) == (
+                1 if work == "apply" else 2
+            ):  # the first append comes before the epoch
+                fail()
+            return reached(*arguments)
+
+        patched.setattr(place, name, once)
+        with pytest.raises(type(error)):
+            runtime.advance(1)
+    runtime.log.append([Entry(RequestId("b"), *app.request("Note", "b", "create"), 0)])
+    runtime.advance(2)
+    assert [answer.request_id for answer in answers_of(runtime.journal)] == ["a", "b"]
     assert runtime.driver.epoch == 1
 
 

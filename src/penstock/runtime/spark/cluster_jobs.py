@@ -198,9 +198,8 @@ class _Task:
     @property
     def host(self) -> str | None:
         """The host; None without a connection."""
-        if self.resident.connected() is None or self.door.hello is None:
-            return None
-        return self.door.hello.host
+        hello = self.door.hello
+        return None if hello is None or self.resident.connected() is None else hello.host
 
     @property
     def is_new(self) -> bool:
@@ -346,7 +345,7 @@ class ClusterJobs(Jobs):
 
     def tasks(self) -> list[Hello]:
         """Return who serves each task that is connected."""
-        return [task.door.hello for task in self._tasks if task.host and task.door.hello]
+        return [hello for task in self._tasks if task.host and (hello := task.door.hello)]
 
     def apply(self, commands: Sequence[ApplyEpoch]) -> None:
         """Bring stores to an epoch: those of the home, and begin with those of the other hosts."""
@@ -514,8 +513,9 @@ class ClusterJobs(Jobs):
             return False
         facts = {"host": host, "cause": failure.message}
         _log.error("a host cannot keep the state, and is left out for a while", extra=facts)
-        self._left_out[host] = time.monotonic() + _LEFT_OUT_S
-        return any(each not in self._left_out for each in self.hosts())
+        with self._reception.changed:
+            self._left_out[host] = time.monotonic() + _LEFT_OUT_S
+            return any(each not in self._left_out for each in self.hosts())
 
     def _preferred(self, number: int, wishes: Sequence[str] = ()) -> list[str]:
         """Return the hosts in the order in which a command should try them."""
@@ -577,9 +577,14 @@ class ClusterJobs(Jobs):
 
     def _free(self, hosts: Sequence[str]) -> _Task | None:
         """Return a free task; one that still loads the application is taken only if no other one is free."""
-        free = [task for task in self._tasks if not task.in_use and task.host in hosts]
-        free.sort(key=lambda task: (task.is_new, hosts.index(task.host or "")))
-        return next(iter(free), None)
+        # A connection may end at any time, so each task is asked for its host once.
+        places = {host: place for place, host in enumerate(hosts)}
+        free = [
+            (task.is_new, place, number)
+            for number, task in enumerate(self._tasks)
+            if not task.in_use and (place := places.get(task.host or "")) is not None
+        ]
+        return self._tasks[min(free)[2]] if free else None
 
     def _with_records(self, command: TaskCommand) -> TaskCommand:
         """Return a command with the records that it runs."""

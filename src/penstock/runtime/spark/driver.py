@@ -329,7 +329,9 @@ class EpochDriver:
             raise
         except Overflow:  # nothing is lost: the same range runs again, in one task
             self._parallelism.overflowed()
-        except Exception as error:  # noqa: BLE001 -- a smaller epoch may succeed
+        except Exception as error:
+            if self._is_committed(ranges):  # what comes behind the commit has failed
+                raise
             if (condemned := condemned_in(self._scratch, self._epoch + 1)) > self._condemned:
                 self._condemned = condemned  # the next attempt runs without this position
                 return
@@ -356,9 +358,15 @@ class EpochDriver:
             self._run(ranges)
         except (Fenced, UnclearCommit):
             raise
-        except Exception as again:  # noqa: BLE001 -- the request is the cause
+        except Exception as again:
+            if self._is_committed(ranges):
+                raise
             _log.warning("a request fails alone", extra={"cause": cause_text(again)})
             self._set_aside(ranges, error)
+
+    def _is_committed(self, ranges: list[LogRange]) -> bool:
+        """Say whether the requests of an epoch have their outcome: run again, they would take effect twice."""
+        return any(part.start < self._positions[part.partition] for part in ranges)
 
     def _holders_may_return(self) -> bool:
         """Say whether holders of rows may be away, and come back soon: without its handler, an epoch asks none of them."""
@@ -508,6 +516,7 @@ class EpochDriver:
         answered = sum(part.rows for part in parts if part.kind is PartKind.TRANSACTIONS)
         if answered != count:
             raise Diverged(f"epoch {epoch} has {count} requests and {answered} replies")
+        assert not self._is_committed(ranges), "an epoch begins where the one before it has ended"
         reached = {**self._positions, **{part.partition: part.end for part in ranges}}
         self._fault.reached("before-commit")
         # Never before the previous epoch's time, because `AS OF TIMESTAMP` relies on the order.
