@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from penstock.base.ids import Epoch
+from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.deployment.archives import Archives, write_files
 from penstock.deployment.loading import Location, lines_of, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside, load_instead
@@ -48,6 +48,9 @@ KEPT: Final = 3
 
 RETRY_S: Final = 5.0
 """The pause before a deployment that could not be served is tried again."""
+
+REST_S: Final = 5.0
+"""The pause between two looks at the deployments in an object store while there is no new epoch."""
 
 
 def folder_of(data: Path, code: DeployedCode) -> Path:
@@ -278,6 +281,7 @@ class CodeInForce:
         self._deployments = Deployments(journal_root(data))
         self._stamp: object = ()
         self._every: tuple[Deployment, ...] = ()
+        self._looked_for, self._looked_s = BEFORE_FIRST, -REST_S
         self._failed: Deployment | None = None
         self._retry_s = 0.0
         self.served = self._served_at_first()
@@ -289,7 +293,7 @@ class CodeInForce:
 
     def wanted(self, following: Epoch) -> Deployment | None:
         """Return the deployment that executes an epoch, if the process must load it for that; else None."""
-        wanted = deployment_at(self._recorded(), following)
+        wanted = deployment_at(self._known(following), following)
         return wanted if wanted is not None and self._is_newer(wanted) else None
 
     def due(self, following: Epoch) -> Deployment | None:
@@ -361,16 +365,25 @@ class CodeInForce:
             served = list(every)
         return served[-1] if served else None
 
+    def _known(self, following: Epoch) -> tuple[Deployment, ...]:
+        """Return the deployments that an epoch may need."""
+        # A deployment is recorded before the commit of its epoch. So without a new epoch only the start of a driver records
+        # one, and an idle process need not ask a store, which is paid for each question.
+        now_s = self._clock()
+        rests = following == self._looked_for and now_s - self._looked_s < REST_S
+        if not (self.is_far and rests):
+            self._recorded()
+            self._looked_for, self._looked_s = following, now_s
+        return self._every
+
     def _recorded(self) -> tuple[Deployment, ...]:
         # The deployments are read again only if their file has changed, so that a look costs a `stat`.
         try:
             stamp = self._deployments.root.stamp(NAME)
         except OSError:
-            return ()
-        if stamp is None:
-            return ()
+            stamp = None
         if stamp != self._stamp:
-            self._every = self._deployments.every()
+            self._every = () if stamp is None else self._deployments.every()
             self._stamp = stamp
         return self._every
 

@@ -32,7 +32,7 @@ from penstock.model.reply import Reply
 _log = logging.getLogger(__name__)
 
 _LOOK_MS: Final = 100
-_REST_S: Final = 2.0
+_REST_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 """Between two tries of a journal that cannot be read."""
 

@@ -9,11 +9,12 @@ import pytest
 
 from penstock.base.ids import Epoch
 from penstock.deployment import source
-from penstock.deployment.code_in_force import CodeInForce, spec_to_run, unpacked
+from penstock.deployment.code_in_force import REST_S, CodeInForce, spec_to_run, unpacked
 from penstock.deployment.deploy_order import store_code
 from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
 from penstock.errors import OperationalError
+from penstock.files.local_root import LocalRoot
 from penstock.journal.deployments import Deployments
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -128,3 +129,22 @@ def test_a_driver_refuses_a_source_that_is_written_after_its_import(
         assert Deployments(data / "journal").every() == before
         sys.modules.pop("jars", None)
         assert deploy(data, second, load_app(second), journal) is not None
+
+
+def test_an_idle_process_asks_a_store_rarely(
+    tmp_path: Path, versions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a new epoch it asks again after some seconds, because a driver that starts may have deployed; else at once."""
+    monkeypatch.setattr(LocalRoot, "is_far", True)
+    data, (first, second, third) = tmp_path / "data", versions
+    now_s = 0.0
+    code = CodeInForce(data, first, clock=lambda: now_s)
+    assert code.due(Epoch(2)) is None
+    deployments = Deployments(data / "journal")
+    started = deployments.record(Epoch(2), 0, store_code(data, second), {}, live=True)
+    assert code.due(Epoch(2)) is None
+    now_s += REST_S
+    assert code.due(Epoch(2)) == started
+    deployed = deployments.record(Epoch(3), 0, store_code(data, third), {}, live=True)
+    assert code.due(Epoch(2)) == started
+    assert code.due(Epoch(3)) == deployed
