@@ -50,7 +50,7 @@ RETRY_S: Final = 5.0
 """The pause before a deployment that could not be served is tried again."""
 
 REST_S: Final = 5.0
-"""The pause between two looks at the deployments in an object store while there is no new epoch."""
+"""The pause between two looks at the deployments in an object store as long as the epoch is the same."""
 
 
 def folder_of(data: Path, code: DeployedCode) -> Path:

@@ -43,7 +43,7 @@ _SILENCE_S: Final = 45.0
 
 
 class SparkWatch:
-    """What Spark's master and worker of this host have said of themselves."""
+    """The words of Spark's master and worker of this host about themselves."""
 
     def __init__(self, master: str) -> None:
         self._master = master
@@ -121,7 +121,7 @@ def run_host(
 
 
 class _Look:
-    """What a supervisor does beside looking at its children."""
+    """The look of a supervisor at its host, beside that at its children."""
 
     def __init__(self, foreground: "Foreground", watch: SparkWatch) -> None:
         self._foreground = foreground

@@ -330,7 +330,7 @@ class EpochDriver:
         except Overflow:  # nothing is lost: the same range runs again, in one task
             self._parallelism.overflowed()
         except Exception as error:
-            if self._is_committed(ranges):  # what comes behind the commit has failed
+            if self._is_committed(ranges):  # the work behind the commit has failed
                 raise
             if (condemned := condemned_in(self._scratch, self._epoch + 1)) > self._condemned:
                 self._condemned = condemned  # the next attempt runs without this position
