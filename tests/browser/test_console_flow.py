@@ -28,6 +28,7 @@ def test_operator_pauses_and_resumes(page: Page, shop: RunningConsole) -> None:
     """The page pauses a target with a reason, which is not blank; gateways obey, and the button resumes it."""
     page.open("/flow")
     page.until("#paused", "Nothing is paused.")
+    assert page.labelled("Pause").get_attribute("value") == ""  # nothing is chosen in advance
     page.choose("Pause", "init_users")
     page.write("Reason", "  ")
     page.press("Pause")
@@ -50,6 +51,10 @@ def test_operator_pauses_and_resumes(page: Page, shop: RunningConsole) -> None:
     page.choose("Pause", "everything")
     page.write("Reason", "new disk")
     page.press("Pause")
+    page.press("Leave it running")
+    assert status_of_call(shop) == 200
+    page.press("Pause")
+    page.press("Pause everything")
     page.until("#drain", "Drained: every admitted request is committed.")
     page.press("Resume")
     page.until("#paused", "Nothing is paused.")

@@ -384,3 +384,104 @@ def test_chart_leaves_out_what_has_no_place(ask: Any) -> None:
         drawn = ask("answer.js", code, [columns, rows])
         assert "<svg" in drawn
         assert "NaN" not in re.sub(r">[^<]*<", "><", drawn)
+
+
+QUIET = {
+    "processes": [{"role": "driver", "pid": 7, "state": "running"}],
+    "views": [],
+    "effects": None,
+    "captures": [],
+    "incidents": [],
+    "clock_text": "",
+    "now_us": 10_000_000_000,
+}
+STEADY = {
+    "recent_s": 300,
+    "outcomes": {"requests": 900, "failed": 0, "undone": 3, "failed_recently": 0},
+    "waiting": 0,
+    "paused": [],
+    "latency": {"requests": 90, "p50_ms": 5, "p95_ms": 12},
+    "latency_before": {"requests": 900, "p50_ms": 5, "p95_ms": 10},
+}
+
+
+def test_overview_says_what_is_wrong_and_nothing_else(ask: Any) -> None:
+    """Each fault is one finding with its level, the worst is first, and a healthy application has none."""
+    code = (
+        "(([ready, health, status]) => { const found = module.findingsOf({ ready, health, status });"
+        " return [module.levelOf(found), found.map((each) => [each.level, each.text, each.href])]; })(given)"
+    )
+    well = {"reasons": [], "missing": []}
+    assert ask("health.js", code, [well, STEADY, QUIET]) == ["good", []]
+    assert ask("health.js", code, [None, None, None]) == ["good", []]
+    view = {
+        "name": "books",
+        "state": "waiting",
+        "reason": "no server",
+        "remedy": "",
+        "incomplete": False,
+    }
+    level, found = ask(
+        "health.js",
+        code,
+        [
+            {"reasons": ["the disk is full"], "missing": ["no view runs"]},
+            STEADY
+            | {"waiting": 1, "paused": ["*"], "latency": {"requests": 90, "p50_ms": 5, "p95_ms": 80}},
+            QUIET
+            | {
+                "processes": [{"role": "driver", "pid": 7, "state": "stopped"}],
+                "views": [view],
+                "effects": {"state": "following", "reason": "", "functions": [{"dead": 2}]},
+            },
+        ],
+    )
+    assert level == "bad"
+    assert found == [
+        ["bad", "the disk is full", ""],
+        ["warn", "no view runs", ""],
+        ["warn", "The driver (process 7): stopped.", ""],
+        ["warn", "View books is waiting: no server.", "#/views"],
+        ["warn", "2 effects failed for good.", "#/effects"],
+        ["warn", "Paused: everything. Gateways refuse these requests.", "#/flow"],
+        [
+            "warn",
+            "1 failed request of the background waits for an operator.",
+            "#/requests?show=failed",
+        ],
+        [
+            "warn",
+            "Latency: 95 % of requests take up to 80 ms; 10 ms in the hour before.",
+            "#/performance",
+        ],
+    ]
+
+
+def test_few_requests_and_small_differences_are_not_slower(ask: Any) -> None:
+    """A percentile of few requests is chance, and a millisecond more is nothing to look at."""
+    code = "module.isSlower(...given)"
+    for now, before, expected in (
+        ((90, 80), (900, 10), True),
+        ((3, 80), (900, 10), False),
+        ((90, 80), (3, 10), False),
+        ((90, 3), (900, 1), False),
+        ((90, 80), (900, 60), False),
+    ):
+        given = [{"requests": requests, "p95_ms": p95} for requests, p95 in (now, before)]
+        assert ask("health.js", code, given) is expected
+
+
+def test_times_hide_their_fraction_until_it_is_wanted(ask: Any) -> None:
+    """An element has the whole time; a time of today has no day, and one of this year has no year."""
+    shown = "((one) => [one.textContent, one.title, one.querySelector('.fraction')?.textContent])"
+    instant = f"{shown}(module.instantNode(given))"
+    whole = "2026-01-31 12:00:00.123456 UTC"
+    assert ask("times.js", instant, "2026-01-31T12:00:00.123456Z") == [whole, whole, ".123456"]
+    assert ask("times.js", instant, "2026-01-31T12:00:00Z")[1:] == ["2026-01-31 12:00:00 UTC", None]
+    assert ask("times.js", "module.microsecondsOf(given)", "1970-01-01T00:00:01.000042Z") == 1_000_042
+    assert ask("times.js", "module.microsecondsOf(given)", "1970-01-01T00:00:01Z") == 1_000_000
+    now = ask("times.js", f"{shown}(module.shortMoment(Date.now() * 1000 + 7))")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}007", now[0])
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\d", ask("times.js", f"{shown}(module.shortMoment(0))")[0]
+    )

@@ -14,29 +14,6 @@ CUT = (
     ".map((one) => one.scrollWidth - one.clientWidth).filter((more) => more > 0)"
 )
 
-LINES = """
-const code = document.querySelector('#recent tbody tr code');
-code.style.display = 'block';
-code.style.width = `${code.textContent.length - 1}ch`;
-const range = document.createRange();
-const lines = new Map();
-for (const node of [...code.querySelectorAll('*'), code].flatMap((one) => [...one.childNodes])) {
-  if (node.nodeType !== Node.TEXT_NODE) continue;
-  [...node.data].forEach((letter, index) => {
-    range.setStart(node, index);
-    range.setEnd(node, index + 1);
-    const { top, left } = range.getBoundingClientRect();
-    const line = Math.round(top);
-    lines.set(line, [...(lines.get(line) ?? []), [left, letter]]);
-  });
-}
-code.removeAttribute('style');
-return [...lines].sort(([a], [b]) => a - b)
-  .map(([, letters]) => letters.sort(([a], [b]) => a - b).map(([, letter]) => letter).join(''));
-"""
-"""The lines of the first call in a column that is too narrow for it."""
-
-
 def sent(shop: RunningConsole, item: str, amounts: list[int]) -> None:
     """Create an item, and add amounts under the request ids `item-amount`."""
     shop.call(f"Item/{item}/create", price=1)
@@ -54,6 +31,11 @@ def listed(page: Page) -> list[str]:
     return [row[4] for row in page.rows("#recent")]
 
 
+def joined(call: str) -> str:
+    """Return a call whose parts are boxes of their own, as one line."""
+    return call.replace("\n", "")
+
+
 def test_filters_choose_requests_and_stay_in_the_address(page: Page, shop: RunningConsole) -> None:
     """Filters of entity, key, method and outcome combine; the address opens the same list again."""
     sent(shop, "sieve", [5, 6])
@@ -65,8 +47,7 @@ def test_filters_choose_requests_and_stay_in_the_address(page: Page, shop: Runni
     page.write("Method", "add")
     wait_for(lambda: listed(page) == ["sieve-6", "sieve-5"], "the two requests")
     call, arguments, outcome = page.rows("#recent")[0][1:4]
-    assert (call, arguments, outcome) == ("Item(sieve).add", "amount 6", "took effect")
-    assert page.browser.execute_script(LINES) == ["Item(sieve)", ".add"]
+    assert (joined(call), arguments, outcome) == ("Item(sieve).add", "amount 6", "took effect")
     address = page.browser.current_url
     page.open("/overview")
     page.one("#page-overview")
@@ -108,7 +89,7 @@ def test_live_list_shows_a_new_request_and_keeps_the_focus(
     sent(shop, "alive", [1])
     page.open("/requests?of=Item&key=alive&method=add&live=yes")
     wait_for(lambda: listed(page) == ["alive-1"], "the first request")
-    page.browser.execute_script("document.querySelector('#recent a[title]').focus()")
+    page.browser.execute_script("document.querySelector('#recent .request-id a').focus()")
     sent(shop, "alive-other", [7])
     shop.http.post(
         "/call/Item/alive/add", json=[2], headers={"Idempotency-Key": "alive-2"}
@@ -127,15 +108,17 @@ def test_scheduled_requests_are_listed_by_due_time(page: Page, shop: RunningCons
             headers={"Idempotency-Key": f"later-{hours}"},
         ).raise_for_status()
     page.open("/requests")
+    page.until(".tabs", "Scheduled 2")
+    page.press("Scheduled 2")
     page.until("#scheduled h2", "2 requests")
     rows = page.rows("#scheduled")
-    assert [row[1:4] for row in rows] == [
+    assert [[joined(row[1]), *row[2:4]] for row in rows] == [
         ["Item(later).add", f"amount {hours}", f"later-{hours}"] for hours in (100, 200)
     ]
     assert "in 4 d" in rows[0][0]
     page.press("later-100")
     page.one('[data-status="scheduled"]')
-    page.open("/requests")
+    page.open("/requests?show=scheduled")
     page.until("#scheduled h2", "2 requests")
     page.one('[aria-label="Cancel later-100 …"]').click()
     page.press("Keep it")
@@ -143,8 +126,9 @@ def test_scheduled_requests_are_listed_by_due_time(page: Page, shop: RunningCons
     page.one('[aria-label="Cancel later-100 …"]').click()
     page.press("Cancel it")
     page.until("#scheduled h2", "1 request")
-    wait_for(lambda: "later-100" in listed(page), "the list has the cancelled request")
     assert [row[3] for row in page.rows("#scheduled")] == ["later-200"]
+    page.press("Recent")
+    wait_for(lambda: "later-100" in listed(page), "the list has the cancelled request")
     cancelled = shop.http.get("/requests/later-100", params={"wait": 30}).json()
     assert cancelled["error"]["code"] == "cancelled"
 
@@ -156,6 +140,25 @@ def test_request_shows_its_call_and_arguments(page: Page, shop: RunningConsole) 
     page.until("#request", "Item(shown).add")
     page.until("#request", "amount 8")
     assert "stock updated to: 8" in page.text("#reply")
+
+
+def test_ids_are_short_and_copied_whole(page: Page, shop: RunningConsole) -> None:
+    """Each row is one line of the same height; a long id is cut, and its button copies all of it."""
+    long = "an-id-of-forty-letters-that-a-caller-made"
+    sent(shop, "copied", [1])
+    shop.http.post("/call/Item/copied/add", json=[2], headers={"Idempotency-Key": long})
+    page.open("/requests?of=Item&key=copied")
+    wait_for(lambda: len(listed(page)) == 3, "the requests")
+    assert listed(page)[:2] == [f"{long[:12]}…", "copied-1"]
+    heights = "return [...new Set([...document.querySelectorAll('#recent tbody tr')].map((row) => row.clientHeight))]"
+    found: Any = page.browser.execute_script(heights)
+    assert len(found) == 1
+    page.browser.execute_script(
+        "navigator.clipboard.writeText = async (text) => { window.written = text; }"
+    )
+    page.click(f'[aria-label="Copy {long}"]')
+    assert page.one(f'[aria-label="Copy {long}"][data-said="Copied"]')
+    assert page.browser.execute_script("return window.written") == long
 
 
 @pytest.mark.parametrize("place", ["requests", "requests/narrow-3"])

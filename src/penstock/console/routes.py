@@ -22,6 +22,7 @@ from starlette.responses import Response
 from penstock.base.http import JSON
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.instants import with_times
+from penstock.console.health import health_in
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.text import plan_json
 from penstock.errors import Forbidden, OperationalError
@@ -297,6 +298,11 @@ class ConsoleHandler:
     async def status(self, request: HttpRequest) -> Response:
         """Return the state of the application now."""
         return await self._answer(self._observation.now)
+
+    @Route("GET", "/console/api/health", _KIND, right=WATCH)
+    async def health(self, request: HttpRequest) -> Response:
+        """Return the figures by which the Overview says whether the application is well."""
+        return await self._answer(health_in, self._data)
 
     @Route("GET", "/console/api/hosts", _KIND, right=WATCH)
     async def hosts(self, request: HttpRequest) -> Response:

@@ -4,12 +4,14 @@ import { ordered, personal } from "./answer_text.js";
 import { el, show } from "./dom.js";
 import { count, plural } from "./format.js";
 import { dataTable } from "./table.js";
+import { instantNode } from "./times.js";
 import { brief } from "./value.js";
 import { button, row } from "./widgets.js";
 
 const PAGE = 100;
 const ANY = { name: "Any", parts: [] };
 const NO_CLASSES = new Set();
+const TIMESTAMP = /^timestamp/i;
 
 /** The table of one answer; `rows` is the list in the order that is shown. */
 export class AnswerTable {
@@ -76,5 +78,6 @@ export class AnswerTable {
 }
 
 function cell(value, type) {
+  if (typeof value === "string" && TIMESTAMP.test(type ?? "")) return instantNode(value);
   return brief(personal(value, type), ANY, NO_CLASSES);
 }

@@ -5,10 +5,11 @@ import { confirmButton } from "./confirm.js";
 import { DroppedClasses, deployForm, resultText } from "./deploy_form.js";
 import { el, empty, problem, show } from "./dom.js";
 import { findingsList } from "./findings.js";
-import { count, moment } from "./format.js";
+import { count } from "./format.js";
 import { encode } from "./json.js";
 import { showPartitions } from "./partitions.js";
 import { dataTable } from "./table.js";
+import { momentNode } from "./times.js";
 import { lines, panel, row } from "./widgets.js";
 import { Working } from "./working.js";
 
@@ -79,7 +80,7 @@ class DeploymentPage {
     const columns = [
       { name: "Deployment", numeric: true, cell: count },
       { name: "Since epoch", numeric: true, cell: count },
-      { name: "Recorded", cell: moment },
+      { name: "Recorded", cell: momentNode },
       { name: "By" },
       { name: "Source", cell: hashOf },
       { name: "What changed", cell: changesOf },
@@ -155,7 +156,7 @@ function factsOf(deployment, removal) {
     ...names.map((name) => [name, names.length > 1 ? row(sourceOf(name), removal(name)) : sourceOf(name)]),
     ["Deployment", count(deployment.number)],
     ["Since epoch", count(deployment.since)],
-    ["Recorded", moment(deployment.time_us)],
+    ["Recorded", momentNode(deployment.time_us)],
     ["By", orderedBy(deployment)],
     ["Python", deployment.python],
   ]);

@@ -3,11 +3,12 @@
 import { ask } from "./api.js";
 import { askFirst } from "./confirm.js";
 import { el, empty, field, problem, show } from "./dom.js";
-import { count, moment } from "./format.js";
+import { count } from "./format.js";
 import { live } from "./live.js";
 import { keySuggestions } from "./reference_keys.js";
 import { dataTable } from "./table.js";
 import { lineNode } from "./text.js";
+import { momentNode } from "./times.js";
 import { lines, panel } from "./widgets.js";
 import { Working } from "./working.js";
 
@@ -95,7 +96,7 @@ function outcomeOf(answer) {
   const facts = [
     ["Person", lineNode(subject)],
     ["Epoch", count(epoch)],
-    ["Time", moment(time)],
+    ["Time", momentNode(time)],
     ["Certificate", el("code", {}, hash)],
   ];
   const passages = (answer.views ?? []).map((view) => [`View ${view.view}`, passageText(view)]);
@@ -130,7 +131,7 @@ const table = (certificates) =>
     columns: [
       { name: "Person", cell: lineNode },
       { name: "Epoch", numeric: true, cell: count },
-      { name: "Time", cell: moment },
+      { name: "Time", cell: momentNode },
       { name: "Views", cell: lineNode },
       { name: "Certificate", cell: (hash) => el("code", { class: "hash", title: hash }, `${hash.slice(0, HASH_SHOWN)}…`) },
     ],

@@ -2,15 +2,23 @@
 // everything is paused, the page says how many requests are under way, until the application is drained.
 
 import { ask } from "./api.js";
+import { askFirst } from "./confirm.js";
 import { el, empty, field, problem, show } from "./dom.js";
-import { moment, plural } from "./format.js";
+import { plural } from "./format.js";
 import { showSchedules } from "./schedules.js";
 import { dataTable } from "./table.js";
+import { momentNode } from "./times.js";
 import { button, panel } from "./widgets.js";
 
 const PATH = "/flow";
 const EVERYTHING = "*";
 const LOOK_MS = 1_000;
+const WHOLE = {
+  title: "Pause everything?",
+  text: "Gateways refuse every request until it is resumed. Requests that are in the log run.",
+  leave: "Leave it running",
+  sure: "Pause everything",
+};
 
 /** Show the page. */
 export async function open(body) {
@@ -101,23 +109,32 @@ export async function open(body) {
 }
 
 function formOf(targets, change) {
+  // What stops most comes last, and nothing is chosen before a person chooses.
+  const names = [...targets.filter((name) => name !== EVERYTHING), EVERYTHING];
   const target = el(
     "select",
-    { id: "pause-target" },
-    targets.map((name) => el("option", { value: name }, nameOf(name))),
+    { id: "pause-target", required: true },
+    el("option", { value: "" }, "Choose …"),
+    names.map((name) => el("option", { value: name }, nameOf(name))),
   );
   const given = { id: "pause-reason", required: true, maxlength: 500, pattern: ".*\\S.*", title: "Say why." };
   const reason = el("input", given);
-  const submit = async (event) => {
+  const pause = async () => {
+    if (!(await change("pause", target.value, reason.value.trim()))) return;
+    reason.value = "";
+    target.value = "";
+  };
+  const submit = (event) => {
     event.preventDefault();
-    if (await change("pause", target.value, reason.value.trim())) reason.value = "";
+    if (target.value === EVERYTHING) askFirst(WHOLE, pause);
+    else pause();
   };
   return el(
     "form",
     { onsubmit: submit, class: "row filters" },
     field("Pause", target),
     field("Reason", reason),
-    el("button", { type: "submit", class: "main-button" }, "Pause"),
+    el("button", { type: "submit", class: "quiet-button" }, "Pause"),
   );
 }
 
@@ -126,7 +143,7 @@ function pausedTable(every, change) {
   if (!actions.length) return empty("Nothing is paused.", "Gateways accept every request.");
   const columns = [
     { name: "Target", cell: nameOf },
-    { name: "Since", cell: moment },
+    { name: "Since", cell: momentNode },
     { name: "By" },
     { name: "Reason" },
     { name: "Resume", cell: (target) => resumeButton(target, change) },
@@ -143,7 +160,7 @@ const resumeButton = (target, change) =>
 function workflowTable(workflows, change) {
   const columns = [
     { name: "Workflow" },
-    { name: "Since", cell: moment },
+    { name: "Since", cell: momentNode },
     { name: "Held steps" },
     { name: "Failure" },
     { name: "Resume", cell: (one) => workflowButtons(one, change) },
@@ -177,7 +194,7 @@ function limitList(limits) {
 function recordTable(actions) {
   if (!actions.length) return empty("Nothing was paused yet.", "Pauses and resumes appear here.");
   const columns = [
-    { name: "Time", cell: moment },
+    { name: "Time", cell: momentNode },
     { name: "Action" },
     { name: "Target", cell: nameOf },
     { name: "By" },

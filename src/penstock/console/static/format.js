@@ -35,6 +35,13 @@ export function age(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+/** Return how long ago something was, in one unit. */
+export function ago(seconds) {
+  if (seconds < 60) return "just now";
+  const [unit, size] = [["d", 86_400], ["h", 3_600], ["min", 60]].find(([, least]) => seconds >= least);
+  return `${Math.floor(seconds / size)} ${unit} ago`;
+}
+
 /** Return bytes in binary units. */
 export function bytes(size) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -51,11 +58,11 @@ export function clock(milliseconds) {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** Return day and time of microseconds since the Unix epoch, here, to the millisecond. */
+/** Return day and time of microseconds since the Unix epoch, in the time zone of the browser, to the microsecond. */
 export function moment(microseconds) {
-  const date = new Date(microseconds / 1_000);
+  const date = new Date(Math.floor(microseconds / 1_000));
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  const rest = String(date.getMilliseconds()).padStart(3, "0");
+  const rest = String(((microseconds % 1_000_000) + 1_000_000) % 1_000_000).padStart(6, "0");
   return `${day} ${clock(date.getTime())}.${rest}`;
 }
 

@@ -4,12 +4,13 @@ import { el, svg, show } from "./dom.js";
 import { rate } from "./format.js";
 import { OUTSIDE, UNKNOWN } from "./links.js";
 import { HEADER, LETTER, ROW, sceneOf } from "./scene.js";
+import { button } from "./widgets.js";
 
 const HEADS = ["Caller", "Does", "Callee", "Per second"];
 const MARGIN = 14;
 const LOOPS = 40; // room for lines on the right side of the last boxes
 const CORNERS = { function: 22, stream: 14, portal: 22 };
-const SMALLEST = 0.85; // a wide picture becomes so much smaller, and then it scrolls
+const READABLE = 0.8; // of a picture that is drawn smaller, a button shows the actual size
 
 /** Draws a plan once; `update` then changes numbers and motion only. */
 export class Graph {
@@ -23,24 +24,26 @@ export class Graph {
   #heads = new Map();
   #lines = new Map();
   #table = el("tbody", { role: "rowgroup" });
+  #enlarge = button("Actual size", () => this.#turnSize(), { "aria-pressed": "false", hidden: true });
 
   constructor(plan) {
     this.#plan = plan;
     this.#scene = sceneOf(plan);
     this.#drawing = this.#draw();
+    const width = Number(this.#drawing.getAttribute("width"));
+    const frame = el(
+      "div",
+      { class: "graph-scroll", tabindex: 0, role: "region", "aria-label": "Dataflow graph, scrollable" },
+      this.#drawing,
+    );
+    new ResizeObserver(([{ contentRect }]) => {
+      this.#enlarge.hidden = contentRect.width >= width * READABLE;
+    }).observe(frame);
     this.element = el(
       "div",
       { class: "graph" },
-      el(
-        "div",
-        {
-          class: "graph-scroll",
-          tabindex: 0,
-          role: "region",
-          "aria-label": "Dataflow graph, scrollable",
-        },
-        this.#drawing,
-      ),
+      frame,
+      this.#enlarge,
       legend(plan),
       this.#asTable(),
     );
@@ -102,6 +105,12 @@ export class Graph {
     return sum;
   }
 
+  /** Draw the graph in its own size, which scrolls, or fit it to the width again. */
+  #turnSize() {
+    const isLarge = this.element.classList.toggle("large");
+    this.#enlarge.setAttribute("aria-pressed", String(isLarge));
+  }
+
   #draw() {
     const { width, height, boxes, lines, log } = this.#scene;
     const size = [width + 2 * MARGIN + LOOPS, height + 2 * MARGIN].map(Math.ceil);
@@ -110,6 +119,7 @@ export class Graph {
       {
         viewBox: `${-MARGIN} ${-MARGIN} ${size.join(" ")}`,
         width: size[0],
+        height: size[1],
         role: "group",
         "aria-label": `Dataflow graph of ${this.#plan.app}`,
       },
@@ -120,7 +130,6 @@ export class Graph {
       boxes.map((box) => this.#box(box)),
       lines.map(({ link }) => this.#lines.get(link.name).text), // above all lines
     );
-    drawing.style.minWidth = `${Math.round(size[0] * SMALLEST)}px`;
     return drawing;
   }
 

@@ -3,9 +3,10 @@
 import { ask } from "./api.js";
 import { changed, deviating, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show } from "./dom.js";
-import { count, moment, plural } from "./format.js";
+import { count, plural } from "./format.js";
 import { live } from "./live.js";
 import { traceOf } from "./references.js";
+import { momentNode } from "./times.js";
 import { refused } from "./trace.js";
 import { button, row } from "./widgets.js";
 
@@ -40,7 +41,7 @@ function changes({ entity, changes: found, more, outside, erased }, values, olde
       id: change.request_id ?? `epoch ${change.epoch}`,
       heads: [
         count(change.epoch),
-        el("time", {}, moment(change.time_us)),
+        momentNode(change.time_us),
         [
           el("span", { class: "badge" }, KINDS[change.kind]),
           " ",

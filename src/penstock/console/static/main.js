@@ -5,6 +5,7 @@ import { el, problem, show } from "./dom.js";
 import { count, rate } from "./format.js";
 import { live } from "./live.js";
 import { decoded } from "./paths.js";
+import { chooseTimes } from "./times.js";
 import * as captures from "./captures.js";
 import * as deployments from "./deployments.js";
 import * as effects from "./effects.js";
@@ -149,6 +150,20 @@ function theme() {
   name();
 }
 
+/** In a narrow window the pages are behind a button; a choice or Escape closes the list. */
+function menu() {
+  const button = at("menu");
+  const set = (isOpen) => button.setAttribute("aria-expanded", String(isOpen));
+  const isOpen = () => button.getAttribute("aria-expanded") === "true";
+  button.addEventListener("click", () => set(!isOpen()));
+  at("pages").addEventListener("click", ({ target }) => target.closest("a") && set(false));
+  button.parentElement.addEventListener("keydown", ({ key: pressed }) => {
+    if (pressed !== "Escape" || !isOpen()) return;
+    set(false);
+    button.focus();
+  });
+}
+
 function signIn() {
   const dialog = at("key-dialog");
   const button = at("sign-in");
@@ -188,6 +203,8 @@ at("skip").addEventListener("click", (event) => {
   main.focus();
 });
 theme();
+menu();
+chooseTimes(at("times"));
 signIn();
 live.addEventListener("change", strip);
 live.addEventListener("change", showLinks);

@@ -1,13 +1,16 @@
-// Overview: the dataflow graph with live rates, the processes, and what happens when one is killed.
+// Overview: whether the application is well, the dataflow graph with live rates, the processes, and what happens when
+// one is killed.
 
 import { el, empty, show } from "./dom.js";
-import { age, bytes, count, moment, plural } from "./format.js";
+import { age, bytes, count, plural } from "./format.js";
 import { Graph } from "./graph.js";
+import { HealthPanel } from "./health.js";
 import { killButton } from "./kill.js";
 import { live } from "./live.js";
 import { Recovery } from "./recovery.js";
 import { streamOf } from "./references.js";
 import { dataTable } from "./table.js";
+import { momentNode } from "./times.js";
 import { between } from "./widgets.js";
 
 const ROLES = {
@@ -23,6 +26,7 @@ const ROLES = {
 export async function open(body) {
   show(body, el("p", { class: "waiting" }, "Asking the gateway …"));
   const plan = await live.ready();
+  const health = new HealthPanel();
   const graph = new Graph(plan);
   const recovery = new Recovery();
   const idle = el("div", {});
@@ -35,6 +39,7 @@ export async function open(body) {
   let shownIncidents = "";
   show(
     body,
+    health.element,
     el(
       "section",
       { class: "panel", "aria-labelledby": "graph-title" },
@@ -59,6 +64,7 @@ export async function open(body) {
   );
 
   function update() {
+    health.update();
     if (!live.status) return;
     graph.update(live.callRates(), live.streamRates());
     show(idle, live.status.epoch < 0 ? nothingYet() : null);
@@ -110,7 +116,7 @@ function summary({ operators, stream_operators: streams, views, cycles }) {
 function incidentPanel(incidents) {
   if (!incidents.length) return null;
   const columns = [
-    { name: "Time", cell: moment },
+    { name: "Time", cell: momentNode },
     { name: "Request", cell: (id) => el("a", { href: `#/requests/${encodeURIComponent(id)}` }, id) },
     { name: "Epoch", numeric: true, cell: count },
     { name: "Incident" },

@@ -3,11 +3,12 @@
 import { ask, sql } from "./api.js";
 import { confirmButton } from "./confirm.js";
 import { el, empty, problem, show } from "./dom.js";
-import { count, moment } from "./format.js";
+import { count } from "./format.js";
 import { encode } from "./json.js";
 import { live } from "./live.js";
 import { traceLink } from "./references.js";
 import { argumentsOf, callOf } from "./request_cells.js";
+import { microsecondsOf, momentNode } from "./times.js";
 import { button, lines } from "./widgets.js";
 
 const WAIT_S = 20;
@@ -106,7 +107,7 @@ async function callRows({ epoch, lsn }) {
     const names = new Set(operators.filter((operator) => operator.key).map((one) => one.name));
     const cut = held?.length >= ARGUMENTS_SHOWN;
     return [
-      ["Time", moment(Date.parse(time) * 1_000)],
+      ["Time", momentNode(microsecondsOf(time))],
       ["Call", callOf({ entity, key, method }, operator)],
       ["Arguments", argumentsOf(held, { cut, method, operator, names })],
       ...sentRows(sent.rows, operators),
@@ -134,7 +135,7 @@ function standing({ request_id: id, status, epoch, due_us: due }) {
     ["Status", el("span", { "data-status": status }, el("b", {}, status), " ", said)],
     ["Epoch", epoch === null ? "–" : count(epoch)],
   ];
-  if (due) rows.push(["Due", moment(due)]);
+  if (due) rows.push(["Due", momentNode(due)]);
   return rows;
 }
 

@@ -1,6 +1,8 @@
 // The parts of a request that lists and pages show: its call, its arguments, its outcome.
 
-import { el } from "./dom.js";
+import { named } from "./api.js";
+import { copied } from "./clipboard.js";
+import { el, svg } from "./dom.js";
 import { decodeExactly } from "./json.js";
 import { streamOf } from "./references.js";
 import { lineNode } from "./text.js";
@@ -8,6 +10,8 @@ import { entityLink, inline, parseType } from "./value.js";
 
 const ANY = { name: "Any", parts: [] };
 const PERSONAL = "<personal>";
+const ID_SHOWN = 12;
+const SAID_MS = 1_500;
 
 /** Return a call, with a link to its entity; a narrow column breaks it before the method. */
 export function callOf({ entity, key, method }, operator) {
@@ -18,6 +22,32 @@ export function callOf({ entity, key, method }, operator) {
   const text = lineNode(key);
   const link = operator ? el("a", { href: entityLink(entity, key) }, text) : text;
   return el("code", {}, `${entity}(`, link, ")", el("wbr"), `.${method}`);
+}
+
+/** Return a link to a request, by the beginning of a long id, with a button that copies the whole id. */
+export function idOf(id) {
+  const isCut = id.length > ID_SHOWN + 2;
+  const link = el(
+    "a",
+    { href: `#/requests/${encodeURIComponent(named(id))}`, class: "reference", title: id, "aria-label": isCut ? id : null },
+    isCut ? `${id.slice(0, ID_SHOWN)}…` : id,
+  );
+  return el("span", { class: "request-id" }, link, copyButton(id));
+}
+
+function copyButton(id) {
+  const tell = (text) => {
+    button.dataset.said = text;
+    setTimeout(() => delete button.dataset.said, SAID_MS);
+  };
+  const icon = svg(
+    "svg",
+    { viewBox: "0 0 16 16", width: 14, height: 14, "aria-hidden": "true" },
+    svg("path", { d: "M5.5 5.5 V2.5 H13.5 V10.5 H10.5 M2.5 5.5 H10.5 V13.5 H2.5 Z" }),
+  );
+  const copy = async () => tell((await copied(id)) ? "Copied" : "No copy");
+  const button = el("button", { type: "button", class: "copy", "aria-label": `Copy ${id}`, onclick: copy }, icon);
+  return button;
 }
 
 /**

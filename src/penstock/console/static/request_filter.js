@@ -4,9 +4,20 @@ import { literal } from "./api.js";
 import { el, field } from "./dom.js";
 import { button } from "./widgets.js";
 
+const WIDE = "(min-width: 761px)";
 const PAUSE_MS = 250;
 const NAMES = ["of", "key", "method", "outcome", "from", "to"];
 const UNDONE = "SELECT epoch, lsn, request_id FROM penstock.replies WHERE error";
+/** The codes of failures that the application has not declared: `engine.failure.REPEATABLE`. */
+export const FAILURES = [
+  "internal",
+  "limit-exceeded",
+  "migration-failed",
+  "readonly-violation",
+  "request",
+  "unencodable",
+  "unhandled",
+];
 const CREATED = ["create", "upsert", "delete"];
 
 /** Return the conditions of a filter, a list of SQL texts; `functions` are the names of functions. */
@@ -22,6 +33,8 @@ export function conditionsOf(given, functions = new Set()) {
   // Few requests are undone: to look for the others, their short list is the one to compare with.
   if (outcome === "effect") all.push(`(epoch, lsn, request_id) NOT IN (${UNDONE} IS NOT NULL)`);
   else if (outcome === "undone") all.push(`(epoch, lsn, request_id) IN (${UNDONE} IS NOT NULL)`);
+  else if (outcome === "failed")
+    all.push(`(epoch, lsn, request_id) IN (${UNDONE} IN (${FAILURES.map(literal).join(", ")}))`);
   else if (outcome) all.push(`(epoch, lsn, request_id) IN (${UNDONE} = ${literal(outcome)})`);
   return all;
 }
@@ -38,15 +51,18 @@ export const instantOf = (local) => (local ? new Date(local).toISOString() : "")
 /** The form. It calls `onchange` when a field has changed. */
 export class RequestFilter {
   #fields;
+  #fixed;
   #functions;
   #timer = 0;
 
   /**
    * Begin with the fields of an address.
    *
-   * `operators` are those of the plan, and `codes` the codes of errors that the view holds.
+   * `operators` are those of the plan, `codes` the codes of errors that the view holds, and `fixed` are fields that are not
+   * shown, with their values.
    */
-  constructor(search, operators, codes, onchange) {
+  constructor(search, { operators, codes, fixed = {} }, onchange) {
+    this.#fixed = fixed;
     this.#functions = new Set(operators.filter((operator) => !operator.key).map((one) => one.name));
     this.#fields = {
       of: chooser([["", "any"], ...operators.map(operatorOption)]),
@@ -56,6 +72,7 @@ export class RequestFilter {
         ["", "any"],
         ["effect", "took effect"],
         ["undone", "undone"],
+        ["failed", "failed: a mistake in the code"],
         ...codes.map((code) => [code, `undone: ${code}`]),
       ]),
       from: el("input", { type: "datetime-local", step: 1 }),
@@ -71,7 +88,7 @@ export class RequestFilter {
       this.#begin(new URLSearchParams());
       onchange();
     });
-    this.element = el(
+    const form = el(
       "form",
       {
         class: "row filters compact",
@@ -84,11 +101,13 @@ export class RequestFilter {
       field("Entity or function", of),
       field("Key", key),
       field("Method", method),
-      field("Outcome", outcome),
+      fixed.outcome ? null : field("Outcome", outcome),
       el("div", { class: "pair" }, field("From", from), field("To", to)),
       el("datalist", { id: "methods" }, methodsOf(operators).map((value) => el("option", { value }))),
       clear,
     );
+    this.element = el("details", { class: "filter" }, el("summary", {}, "Filter"), form);
+    this.element.open = matchMedia(WIDE).matches || Object.keys(this.chosen).length > 0;
   }
 
   /** Forget a change that was not told yet, because the page is left. */
@@ -96,9 +115,14 @@ export class RequestFilter {
     clearTimeout(this.#timer);
   }
 
-  /** Return the fields that are filled in, by their names. */
+  /** Return the fields that count, by their names. */
   get given() {
-    const all = NAMES.map((name) => {
+    return { ...this.chosen, ...this.#fixed };
+  }
+
+  /** Return the fields that a person has filled in, by their names. */
+  get chosen() {
+    const all = NAMES.filter((name) => !(name in this.#fixed)).map((name) => {
       const text = this.#fields[name].value.trim();
       return [name, name === "from" || name === "to" ? instantOf(text) : text];
     });

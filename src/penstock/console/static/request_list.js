@@ -1,17 +1,26 @@
 // The list of requests: newest first, a page at a time, filtered, and live if that is wanted.
 
-import { named, sql } from "./api.js";
+import { sql } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
-import { count, clock, moment, plural } from "./format.js";
+import { count, plural } from "./format.js";
 import { live } from "./live.js";
 import { RequestFilter } from "./request_filter.js";
-import { callOf, outcomeOf, argumentsOf } from "./request_cells.js";
+import { argumentsOf, callOf, idOf, outcomeOf } from "./request_cells.js";
 import { dataTable } from "./table.js";
+import { microsecondsOf, shortMoment } from "./times.js";
 import { between, button, row, tick } from "./widgets.js";
 
 const PAGE = 25;
 const ARGUMENTS_SHOWN = 600;
 const MESSAGE_SHOWN = 200;
+const COLUMNS = [
+  ["Time", "short"],
+  ["Call", "call"],
+  ["Arguments", "text"],
+  ["Outcome", "outcome"],
+  ["Request id", "id"],
+  ["Epoch", "epoch"],
+];
 const CODES = `
   SELECT error FROM penstock.replies WHERE error IS NOT NULL
   GROUP BY error ORDER BY count(*) DESC, error LIMIT 20`;
@@ -43,6 +52,7 @@ ORDER BY epoch DESC, lsn DESC`;
 /** The list with its filter. `path` is its address, to which the fields are added. */
 export class RequestList {
   #path;
+  #shown;
   #filter;
   #live;
   #place;
@@ -55,21 +65,22 @@ export class RequestList {
   #loading = false;
   #isAwaited = false;
 
-  constructor(path, search, operators, codes) {
+  /** Begin with the fields of an address; `fixed` are fields of the filter that cannot be changed, with their values. */
+  constructor(path, search, operators, codes, fixed = {}) {
     this.#path = path;
+    this.#shown = search.get("show");
     this.#operators = new Map(operators.map((operator) => [operator.name, operator]));
-    this.#filter = new RequestFilter(search, operators, codes, () => this.#turn({}));
+    this.#filter = new RequestFilter(search, { operators, codes, fixed }, () => this.#turn({}));
     this.#live = tick("Live: show new requests as they come", search.has("live"), () =>
       this.#turn({}),
     );
     this.#place = placeOf(search);
     this.element = el(
       "section",
-      { "aria-labelledby": "recent-title", class: "stack" },
-      el("h2", { id: "recent-title" }, "All requests"),
+      { "aria-label": fixed.outcome ? "All failed requests" : "Recent requests", class: "stack" },
+      fixed.outcome ? el("h2", {}, "All failed requests") : null,
       this.#filter.element,
-      between(this.#live.element, button("Refresh", () => this.load())),
-      between(this.#told, this.#query),
+      between(row(this.#live.element, this.#told), row(this.#query, button("Refresh", () => this.load()))),
       this.#list,
     );
   }
@@ -123,7 +134,8 @@ export class RequestList {
   }
 
   #remember() {
-    const fields = new URLSearchParams(this.#filter.given);
+    const fields = new URLSearchParams(this.#shown ? { show: this.#shown } : {});
+    for (const [name, text] of Object.entries(this.#filter.chosen)) fields.set(name, text);
     for (const [name, place] of Object.entries(this.#place)) fields.set(name, place.join("."));
     if (this.#live.input.checked) fields.set("live", "yes");
     history.replaceState(null, "", fields.size ? `${this.#path}?${fields}` : this.#path);
@@ -159,10 +171,10 @@ export class RequestList {
   }
 
   #table(rows) {
-    const columns = ["Time", "Call", "Arguments", "Outcome", "Request id", "Epoch"];
     return dataTable({
       caption: "Requests, the newest first",
-      columns: columns.map((name) => ({ name, cell: (node) => node, numeric: name === "Epoch" })),
+      columns: COLUMNS.map(([name, part]) => ({ name, part, cell: (node) => node, numeric: name === "Epoch" })),
+      lined: true,
       rows: rows.map((row) => this.#cells(row)),
     });
   }
@@ -171,17 +183,17 @@ export class RequestList {
     const operator = this.#operators.get(entity ?? method);
     const names = new Set([...this.#operators.values()].filter((one) => one.key).map((one) => one.name));
     return [
-      timeOf(time),
+      shortMoment(microsecondsOf(time)),
       callOf({ entity, key, method }, operator),
       argumentsOf(held, { cut: held?.length >= ARGUMENTS_SHOWN, method, operator, names }),
       outcomeOf({ error, kind, message }),
-      link(id),
+      idOf(id),
       el("span", { title: `position ${lsn} in the log` }, count(epoch)),
     ];
   }
 
   #nothing() {
-    if (Object.keys(this.#filter.given).length)
+    if (Object.keys(this.#filter.chosen).length)
       return empty(
         "No such request is in the SQL view.",
         "Clear a filter. The view keeps the newest requests, as many as view.requests_max says.",
@@ -213,16 +225,4 @@ function placeOf(search) {
 function isMarked(place) {
   const marked = getSelection();
   return !marked.isCollapsed && place.contains(marked.anchorNode);
-}
-
-function timeOf(time) {
-  const when = new Date(time);
-  const isToday = when.toDateString() === new Date().toDateString();
-  const told = isToday ? clock(when.getTime()) : moment(when.getTime() * 1_000);
-  return el("time", { datetime: time, title: moment(when.getTime() * 1_000) }, told);
-}
-
-function link(id) {
-  const href = `#/requests/${encodeURIComponent(named(id))}`;
-  return el("a", { href, class: "reference request-id", title: id }, id);
 }

@@ -2,18 +2,19 @@
 
 import { ask, named } from "./api.js";
 import { confirmButton } from "./confirm.js";
-import { el } from "./dom.js";
-import { age, moment } from "./format.js";
+import { el, empty } from "./dom.js";
+import { age } from "./format.js";
 import { live } from "./live.js";
-import { argumentsOf, callOf } from "./request_cells.js";
+import { argumentsOf, callOf, idOf } from "./request_cells.js";
+import { shortMoment } from "./times.js";
 import { WaitingList } from "./waiting_list.js";
 
 const ARGUMENTS_SHOWN = 600;
 const CANCELLED =
   "A cancelled request never runs. Its id stays taken, and its result is the error cancelled.";
 
-/** Return the panel; `acted` is called after each request that was cancelled here. */
-export function scheduledList(operators, acted) {
+/** Return the panel; `acted` is called after each request that was cancelled here, `counted` with the number. */
+export function scheduledList(operators, acted, counted) {
   const byName = new Map(operators.map((operator) => [operator.name, operator]));
   const names = new Set(operators.filter((operator) => operator.key).map((operator) => operator.name));
 
@@ -37,9 +38,10 @@ export function scheduledList(operators, acted) {
     path: "/console/api/scheduled",
     periodMs: 5_000,
     acted,
+    counted,
     titleOf: (known, hasMore) => `Scheduled requests: ${hasMore ? "the next " : ""}${known}`,
     caption: "Scheduled requests, the next one first",
-    columns: ["Due", "Call", "Arguments", "Request id", "Cancel"],
+    columns: [["Due", "time"], ["Call", "call"], ["Arguments", "text"], ["Request id", "id"], ["Cancel", "orders"]],
     cells: ({ request_id: id, due_us: due, entity, key, method, arguments: held }) => {
       const operator = byName.get(entity ?? method);
       const cut = held.length >= ARGUMENTS_SHOWN;
@@ -47,11 +49,12 @@ export function scheduledList(operators, acted) {
         dueOf(due),
         callOf({ entity, key, method }, operator),
         argumentsOf(held, { cut, method, operator, names }),
-        el("a", { href: `#/requests/${encodeURIComponent(named(id))}`, class: "reference" }, id),
+        idOf(id),
         cancelButton(id),
       ];
     },
     below: () => el("p", { class: "hint description" }, CANCELLED),
+    nothing: () => empty("No request is scheduled.", "A request with a delay waits here until it is due."),
   });
   return list;
 }
@@ -60,5 +63,5 @@ function dueOf(due) {
   const now = live.status?.now_us ?? Date.now() * 1_000;
   const left = (due - now) / 1_000_000;
   const told = left > 0 ? `in ${age(left)}` : "due now";
-  return el("span", {}, el("time", {}, moment(due)), el("span", { class: "hint" }, ` ${told}`));
+  return el("span", {}, shortMoment(due), el("span", { class: "hint" }, ` ${told}`));
 }

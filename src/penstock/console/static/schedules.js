@@ -3,8 +3,8 @@
 import { ask } from "./api.js";
 import { confirmButton } from "./confirm.js";
 import { el, problem, show } from "./dom.js";
-import { moment } from "./format.js";
 import { dataTable } from "./table.js";
+import { microsecondsOf, momentNode } from "./times.js";
 import { button } from "./widgets.js";
 
 const PATH = "/schedules";
@@ -51,7 +51,7 @@ function table(schedules, give) {
   const rows = schedules.map((one) => [
     one.name,
     one.zone ? `${one.times} (${one.zone})` : one.times,
-    one.paused ? ["paused"] : one.next.map((text) => moment(Date.parse(text) * 1_000)),
+    one.paused ? ["paused"] : one.next.map((text) => momentNode(microsecondsOf(text))),
     one,
   ]);
   return dataTable({ caption: "Schedules of the application", rowHead: true, columns, rows });

@@ -31,7 +31,6 @@ export async function open(body, { search }) {
       examples,
     ),
     page.element,
-    page.result,
   );
   if (page.query) page.run();
   const [plan] = await Promise.all([live.ready(), page.readTables()]);
@@ -78,6 +77,7 @@ class SqlPage {
           this.#editor.element,
           el("p", { class: "row" }, el("button", { type: "submit", class: "main-button" }, "Run"), this.#said),
         ),
+        this.result,
         this.#history.element,
       ),
     );

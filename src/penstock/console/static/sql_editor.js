@@ -30,7 +30,7 @@ export class Editor {
 
   constructor(query, onrun) {
     this.#text = el("textarea", {
-      rows: 8,
+      rows: 5,
       spellcheck: "false",
       autocapitalize: "off",
       autocomplete: "off",

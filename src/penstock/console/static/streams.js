@@ -3,11 +3,12 @@
 import { ask } from "./api.js";
 import { el, empty, problem, show } from "./dom.js";
 import { exportButtons } from "./exports.js";
-import { count, moment, rate } from "./format.js";
+import { count, rate } from "./format.js";
 import { encode } from "./json.js";
 import { live } from "./live.js";
 import { streamLink } from "./references.js";
 import { dataTable, valueText } from "./table.js";
+import { microsecondsOf, momentNode } from "./times.js";
 import { button, lines, row } from "./widgets.js";
 
 const SHOWN = 50;
@@ -205,7 +206,7 @@ function atomsTable(atoms) {
     caption: "Atoms, the newest first",
     columns: [
       { name: "Atom", numeric: true, cell: count },
-      { name: "Time", cell: (time) => el("time", {}, moment(Date.parse(time) * 1_000)) },
+      { name: "Time", cell: (time) => momentNode(microsecondsOf(time)) },
       { name: "Epoch", numeric: true, cell: count },
       { name: "Events", cell: eventsOf },
     ],

@@ -32,7 +32,8 @@ export function compare(one, other) {
  * `{index, falling, choose}`, they call `choose(index)`, and the rows are shown as they come.
  * A narrow window shows each row as a block, every value behind the name of its column; the roles keep
  * it a table for assistive technology. A `nested` table is inside of another one or of an
- * attribute; it is no landmark, because its name is not the only one of the page.
+ * attribute; it is no landmark, because its name is not the only one of the page. In a `lined` table each row is one
+ * line: what does not fit is cut at its end, and `column.part` names the class of a column's cells.
  */
 export function dataTable({
   columns,
@@ -42,6 +43,7 @@ export function dataTable({
   order = null,
   rowHead = false,
   nested = false,
+  lined = false,
 }) {
   const body = el("tbody", { role: "rowgroup" });
   const choose = order ? order.choose : sortable ? sort : null;
@@ -72,7 +74,7 @@ export function dataTable({
   fill();
   const table = el(
     "table",
-    { role: "table", class: "stacked" },
+    { role: "table", class: lined ? "stacked lined" : "stacked" },
     el("caption", { class: "hidden" }, caption),
     el("thead", {}, el("tr", {}, heads)),
     body,
@@ -91,7 +93,7 @@ function head(column, index, choose) {
   const type = column.type ? el("span", { class: "type" }, shortType(column.type)) : null;
   const properties = {
     scope: "col",
-    class: (column.numeric ?? isNumeric(column.type)) ? "number" : null,
+    class: classOf(column),
   };
   if (!choose) return el("th", properties, column.name, type);
   const name = [el("span", { class: "sort-name" }, column.name), type];
@@ -102,6 +104,9 @@ function head(column, index, choose) {
   );
 }
 
+const classOf = ({ numeric, type, part }) =>
+  [(numeric ?? isNumeric(type)) && "number", part && `part-${part}`].filter(Boolean).join(" ") || null;
+
 const shortType = (type) => (type.length > 28 ? `${type.slice(0, 26)}…` : type).toLowerCase();
 
 function cell(column, row, index, rowHead) {
@@ -109,7 +114,7 @@ function cell(column, row, index, rowHead) {
   const shown = column.cell ? column.cell(value, row) : valueText(value);
   const isHead = rowHead && index === 0;
   const properties = {
-    class: (column.numeric ?? isNumeric(column.type)) ? "number" : null,
+    class: classOf(column),
     scope: isHead ? "row" : null,
     role: isHead ? "rowheader" : "cell",
     "data-label": column.name,

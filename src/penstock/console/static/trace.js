@@ -4,11 +4,12 @@ import { ask } from "./api.js";
 import { cascade } from "./cascade.js";
 import { cells, deviating, marked, valuesOf } from "./difference.js";
 import { el, empty, problem, show, svg } from "./dom.js";
-import { count, moment, plural, short } from "./format.js";
+import { count, plural, short } from "./format.js";
 import { encode } from "./json.js";
 import { live } from "./live.js";
 import { traceOf } from "./references.js";
 import { lineNode } from "./text.js";
+import { momentNode } from "./times.js";
 import { entityLink } from "./value.js";
 import { lines } from "./widgets.js";
 
@@ -65,8 +66,8 @@ function panel(trace) {
       `epoch ${count(epoch)}, request ${count(position + 1)} of ${count(all)} in it, ` +
         `position ${count(lsn)} of the log`,
     ],
-    ["Appended", moment(trace.appended_us)],
-    ["Committed", moment(trace.committed_us)],
+    ["Appended", momentNode(trace.appended_us)],
+    ["Committed", momentNode(trace.committed_us)],
     ["Its epoch took", rounds(trace)],
   ];
   if (reply.error) {

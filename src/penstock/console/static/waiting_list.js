@@ -7,11 +7,11 @@ import { live } from "./live.js";
 import { dataTable } from "./table.js";
 
 /**
- * The panel; it is empty while there is no such request.
+ * The panel.
  *
  * `id` is that of its element, `path` returns the requests, `periodMs` is between two looks, and `acted` is called after
- * each order that was given here. `titleOf(count)`, `caption`, `columns`, `cells(request)` and `below(requests)` say what
- * is shown.
+ * each order that was given here. `counted(text)` is told their number, such as `3` or `25+`. `titleOf(count)`, `caption`,
+ * `columns`, `cells(request)`, `below(requests)` and `nothing()` say what is shown.
  */
 export class WaitingList {
   element;
@@ -20,7 +20,7 @@ export class WaitingList {
 
   constructor(facts) {
     this.#facts = facts;
-    this.element = el("div", { id: facts.id });
+    this.element = el("div", { id: facts.id, class: "stack" }, el("p", { class: "waiting" }, "Asking the gateway …"));
   }
 
   /** Follow the application; returns the function that ends it. */
@@ -35,8 +35,9 @@ export class WaitingList {
     this.#next = performance.now() + this.#facts.periodMs;
     try {
       const { value } = await ask(this.#facts.path);
+      this.#facts.counted(value.requests.length ? `${value.requests.length}${value.has_more ? "+" : ""}` : "");
       if (this.element.contains(document.activeElement)) return; // a part in use stays where it is
-      show(this.element, value.requests.length ? this.#section(value) : null);
+      show(this.element, value.requests.length ? this.#section(value) : this.#facts.nothing());
     } catch (failure) {
       show(this.element, problem(failure));
     }
@@ -65,8 +66,9 @@ export class WaitingList {
       el("h2", { id: `${id}-title` }, titleOf(known, hasMore)),
       dataTable({
         caption,
-        columns: columns.map((name) => ({ name, cell: (node) => node })),
+        columns: columns.map(([name, part]) => ({ name, part, cell: (node) => node })),
         rows: requests.map(cells),
+        lined: true,
       }),
       below(requests),
     );
