@@ -427,7 +427,11 @@ def test_overview_says_what_is_wrong_and_nothing_else(ask: Any) -> None:
         [
             {"reasons": ["the disk is full"], "missing": ["no view runs"]},
             STEADY
-            | {"waiting": 1, "paused": ["*"], "latency": {"requests": 90, "p50_ms": 5, "p95_ms": 80}},
+            | {
+                "waiting": 1,
+                "paused": ["*"],
+                "latency": {"requests": 90, "p50_ms": 5, "p95_ms": 80},
+            },
             QUIET
             | {
                 "processes": [{"role": "driver", "pid": 7, "state": "stopped"}],
@@ -478,10 +482,10 @@ def test_times_hide_their_fraction_until_it_is_wanted(ask: Any) -> None:
     whole = "2026-01-31 12:00:00.123456 UTC"
     assert ask("times.js", instant, "2026-01-31T12:00:00.123456Z") == [whole, whole, ".123456"]
     assert ask("times.js", instant, "2026-01-31T12:00:00Z")[1:] == ["2026-01-31 12:00:00 UTC", None]
-    assert ask("times.js", "module.microsecondsOf(given)", "1970-01-01T00:00:01.000042Z") == 1_000_042
+    assert (
+        ask("times.js", "module.microsecondsOf(given)", "1970-01-01T00:00:01.000042Z") == 1_000_042
+    )
     assert ask("times.js", "module.microsecondsOf(given)", "1970-01-01T00:00:01Z") == 1_000_000
     now = ask("times.js", f"{shown}(module.shortMoment(Date.now() * 1000 + 7))")
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}007", now[0])
-    assert re.fullmatch(
-        r"\d{4}-\d\d-\d\d", ask("times.js", f"{shown}(module.shortMoment(0))")[0]
-    )
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", ask("times.js", f"{shown}(module.shortMoment(0))")[0])

@@ -14,6 +14,7 @@ CUT = (
     ".map((one) => one.scrollWidth - one.clientWidth).filter((more) => more > 0)"
 )
 
+
 def sent(shop: RunningConsole, item: str, amounts: list[int]) -> None:
     """Create an item, and add amounts under the request ids `item-amount`."""
     shop.call(f"Item/{item}/create", price=1)

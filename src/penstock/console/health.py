@@ -129,7 +129,9 @@ def _outcomes(data: Path, since_us: int, recent_us: int) -> Outcomes:
     socket = socket_of(data)
     if socket is None:
         raise ViewUnavailable("no SQL view runs here; penstock run starts one")
-    times = [datetime.fromtimestamp(at / 1_000_000, UTC).isoformat() for at in (since_us, recent_us)]
+    times = [
+        datetime.fromtimestamp(at / 1_000_000, UTC).isoformat() for at in (since_us, recent_us)
+    ]
     body = msgspec.json.encode(QueryBody(_OUTCOMES, times))
     with view_client(socket) as client:
         return msgspec.json.decode(query(client, body, NDJSON, None).content, type=Outcomes)
