@@ -48,6 +48,12 @@ def test_operator_pauses_and_resumes(page: Page, shop: RunningConsole) -> None:
         ["pause", "init_users", "anonymous"],
     ]
     assert page.text("#drain") == ""
+    assert page.complaints() == []
+
+
+def test_pausing_everything_asks_first(page: Page, shop: RunningConsole) -> None:
+    """The question can be left; the page then says when the application is drained."""
+    page.open("/flow")
     page.choose("Pause", "everything")
     page.write("Reason", "new disk")
     page.press("Pause")
