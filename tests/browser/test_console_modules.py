@@ -411,7 +411,7 @@ def test_overview_says_what_is_wrong_and_nothing_else(ask: Any) -> None:
         "(([ready, health, status]) => { const found = module.findingsOf({ ready, health, status });"
         " return [module.levelOf(found), found.map((each) => [each.level, each.text, each.href])]; })(given)"
     )
-    well = {"reasons": [], "missing": []}
+    well: dict[str, list[str]] = {"reasons": [], "missing": []}
     assert ask("health.js", code, [well, STEADY, QUIET]) == ["good", []]
     assert ask("health.js", code, [None, None, None]) == ["good", []]
     view = {

@@ -109,8 +109,8 @@ def health_in(data: Path) -> Health:
         outcomes, waiting = None, None
     return Health(
         recent_s=RECENT_S,
-        latency=_latency([one for one in samples if one.time_us > recent_us]),
-        latency_before=_latency([one for one in samples if one.time_us <= recent_us]),
+        latency=_latency([sample for sample in samples if sample.time_us > recent_us]),
+        latency_before=_latency([sample for sample in samples if sample.time_us <= recent_us]),
         outcomes=outcomes,
         waiting=waiting,
         paused=sorted(PauseFile(data).pauses().in_force),
@@ -121,7 +121,7 @@ def health_in(data: Path) -> Health:
 
 
 def _latency(samples: list[LoadSample]) -> Latency:
-    counts = [sum(column) for column in zip(*(one.counts for one in samples), strict=True)]
+    counts = [sum(column) for column in zip(*(sample.counts for sample in samples), strict=True)]
     return Latency(sum(counts), percentile_ms(counts, 0.5), percentile_ms(counts, 0.95))
 
 
