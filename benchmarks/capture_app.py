@@ -32,18 +32,19 @@ class User(Entity):
 
 
 @transactional
-def follow(change: Change[UserRow]) -> None:
-    """Keep the entity of a user as the row is."""
-    row = change.row
-    if row is not None:
-        User.upsert(
-            row.id,
-            name=row.name,
-            city=row.city,
-            credit=row.credit,
-            active=row.active,
-            at=change.at,
-        )
+def follow(given: list[Change[UserRow]]) -> None:
+    """Keep the entities of users as the rows are."""
+    for change in given:
+        row = change.row
+        if row is not None:
+            User.upsert(
+                row.id,
+                name=row.name,
+                city=row.city,
+                credit=row.credit,
+                active=row.active,
+                at=change.at,
+            )
 
 
-app = App("bench", User, follow, call(crm, follow, lambda change: (change,)))
+app = App("bench", User, follow, call(crm, follow, lambda given: (given,), whole_atoms=True))

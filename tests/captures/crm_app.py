@@ -29,8 +29,13 @@ class User(Entity):
 
 
 @transactional
-def follow(change: Change[CrmUser]) -> None:
-    """Keep the entity of a user as the row is."""
+def follow(given: list[Change[CrmUser]]) -> None:
+    """Keep the entities of users as the rows are."""
+    for change in given:
+        take(change)
+
+
+def take(change: Change[CrmUser]) -> None:
     row = change.row
     if row is None:
         if change.kind == "delete" and User.exists(int(change.key)):
@@ -52,4 +57,4 @@ class Marks:
 
 
 marks = flow("marks", crm).task(Marks).sink("marked")
-app = App("crm", User, follow, call(crm, follow, lambda change: (change,)), marks)
+app = App("crm", User, follow, call(crm, follow, lambda given: (given,), whole_atoms=True), marks)

@@ -218,7 +218,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: splitter("s", splitter("t", numbers, all=bool), odd=bool), "<Splitter t>, which"),  # type: ignore[arg-type]
     (lambda: sequencer("q", int, flow("f", numbers)), "sequencer q takes its events"),  # type: ignore[arg-type]
     (lambda: connect(sequencer("q", int), numbers), "a target that is no sequencer"),  # type: ignore[arg-type]
-    (lambda: call(5, Person, tuple), "call takes its events from 5"),  # type: ignore[arg-type]
+    (lambda: call(5, Person, tuple), "call takes its events from 5"),  # type: ignore[call-overload]
     (lambda: call(numbers, Person.rename, tuple), "call of Person.rename: Person is not part of"),
     (lambda: call(numbers, Person.create, tuple), "call of Person.create: Person is not part of"),
     (lambda: splitter("s", numbers), "splitter s needs a function for each stream"),

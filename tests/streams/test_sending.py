@@ -1,6 +1,7 @@
 """Requests that handlers and workflows send: each is processed once, as a transaction of its own."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -277,6 +278,63 @@ def test_arguments_that_fail_set_the_atom_aside() -> None:
     kit.append(orders, [("tea", 1), ("tea", 0)], check=False)
     assert kit.entity("Item", "tea") == {"name": "tea", "stock": 5, "log": []}
     assert kit.atoms("orders-sell-failed")[0][0].message.startswith("ZeroDivisionError")
+
+
+class Basket(Entity):
+    name: str = key()
+    sold: list[tuple[str, int]] = []
+
+    def sell_all(self, sold: list[tuple[str, int]]) -> None:
+        for name, amount in sold:
+            Item(name).sell(amount)
+        self.sold = [*self.sold, *sold]
+
+
+def whole_atoms(*names: str) -> Kit:
+    baskets = call(orders, Basket.sell_all, lambda atom: (Basket("all"), atom), whole_atoms=True)
+    kit = Kit(App("shop", Item, Basket, restocked, baskets))
+    kit.call.Basket.create("all")
+    for name in names:
+        kit.call.Item.create(name, stock=5)
+    return kit
+
+
+def attribute(kit: Kit, entity: str, key: str, name: str) -> Any:
+    state = kit.entity(entity, key)
+    assert state is not None
+    return state[name]
+
+
+def test_a_whole_atom_is_one_transaction() -> None:
+    """All events of an atom take effect, in their order; or none of them, and the next atom does."""
+    kit = whole_atoms("tea", "milk")
+    kit.append(orders, [("tea", 2), ("milk", 1), ("tea", 1)])
+    kit.append(orders, [("tea", 1), ("coffee", 1)])
+    kit.append(orders, [("milk", 3)])
+    assert attribute(kit, "Basket", "all", "sold") == [
+        ("tea", 2),
+        ("milk", 1),
+        ("tea", 1),
+        ("milk", 3),
+    ]
+    assert kit.entity("Item", "tea") == {"name": "tea", "stock": 2, "log": ["sold 2", "sold 1"]}
+    assert attribute(kit, "Item", "milk", "stock") == 1
+    replies = [reply for _, reply in kit.runtime._known.values() if reply.error is not None]
+    assert [reply.error for reply in replies] == ["no-such-entity"]
+
+
+def test_an_empty_atom_calls_nothing() -> None:
+    """A workflow publishes an atom for each that it takes; one without events is no request."""
+    none = flow("none", orders).filter(lambda order: order[1] > 1).sink("some")
+    taken = call(none, Basket.sell_all, lambda atom: (Basket("all"), atom), whole_atoms=True)
+    kit = Kit(App("shop", Item, Basket, restocked, none, taken))
+    kit.call.Basket.create("all")
+    kit.call.Item.create("tea", stock=5)
+    before = len(kit.runtime._known)
+    kit.append(orders, [("tea", 1)])
+    assert len(kit.runtime._known) == before + 1
+    kit.append(orders, [("tea", 2)])
+    assert attribute(kit, "Basket", "all", "sold") == [("tea", 2)]
 
 
 def buying() -> Kit:

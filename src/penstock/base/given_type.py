@@ -78,14 +78,19 @@ class GivenType:
         if self._closed_msgpack is not None:
             _refuse_unknown(self._closed_msgpack, data)
 
-    def converted(self, value: Any, *, strict: bool = True) -> Any:
-        """Return the value of plain Python objects, such as the row of a table; raises as `of_json`."""
+    def converted(self, value: Any, *, strict: bool = True, is_open: bool = False) -> Any:
+        """Return the value of plain Python objects, such as the row of a table; like `of_json`."""
         made = msgspec.convert(
             value, self.annotation, strict=strict, dec_hook=decode_reference, str_keys=not strict
         )
-        if self._closed_msgpack is not None:
+        if self._closed_msgpack is not None and not is_open:
             self.check_msgpack(msgspec.msgpack.encode(value))
         return made
+
+
+def has_records(annotation: Any) -> bool:
+    """Say whether values of a type have records in them."""
+    return _closed(simplified(annotation), {}) is not None
 
 
 class RepeatedNames:

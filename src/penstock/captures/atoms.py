@@ -4,7 +4,7 @@ The position of an atom says how many rows of its transaction are on the stream 
 sends again goes on behind the rows that are there. This module does no input or output.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -94,27 +94,30 @@ class AtomMaker:
         """Whether no transaction has begun that has not ended."""
         return not self._is_open
 
-    def take(self, message: Message) -> Iterator[MadeAtom | Ended]:
-        """Take a message; yield the atoms that end with it.
+    def take(self, message: Message) -> Iterable[MadeAtom | Ended]:
+        """Take a message; return the atoms that end with it.
 
         Raises:
             SourceProblem: A table has changed, and its record cannot take the rows any more.
         """
         match message:
             case RowChange():
-                yield from self._full()
+                full = self._full()
                 self._seen += 1
                 self._take_row(message)
+                return full
             case Begin():
                 self._begin, self._seen, self._is_open = message, 0, True
             case Commit():
-                yield from self._ended(message)
+                return self._ended(message)
             case Relation():
                 self._learn(message)
             case Truncated():
-                yield from self._full()
+                full = self._full()
                 self._seen += 1
                 self._truncate(message)
+                return full
+        return ()
 
     def mark(self, sort: str, position: SourcePosition, time_us: int) -> MadeAtom:
         """Return an atom with one mark."""
@@ -126,10 +129,9 @@ class AtomMaker:
         """Yield atoms with the rows of a table, while the whole tables are read."""
         self._begin = Begin(0, time_us)
         for values in rows:
-            if len(self._events) >= PART_ROWS or self._bytes >= PART_BYTES:
-                yield self._made(is_whole=False)
+            yield from self._full()
             self._seen += 1
-            self._add_row("snapshot", form, values, None)
+            self._add_row("snapshot", form, values, None, _size(values))
         if self._events:
             yield self._made(is_whole=False)
 
@@ -141,16 +143,16 @@ class AtomMaker:
             return lsn < known.source_lsn
         return known.is_whole or self._seen <= known.rows
 
-    def _full(self) -> Iterator[MadeAtom]:
+    def _full(self) -> Sequence[MadeAtom]:
         # Only when a further row comes: so the atom that ends a transaction is never empty.
         if len(self._events) >= PART_ROWS or self._bytes >= PART_BYTES:
-            yield self._made(is_whole=False)
+            return (self._made(is_whole=False),)
+        return ()
 
-    def _ended(self, message: Commit) -> Iterator[MadeAtom | Ended]:
-        if self._events:
-            yield self._made(is_whole=True)
+    def _ended(self, message: Commit) -> Sequence[MadeAtom | Ended]:
+        made = (self._made(is_whole=True),) if self._events else ()
         self._seen, self._is_open = 0, False
-        yield Ended(message.end_lsn)
+        return (*made, Ended(message.end_lsn))
 
     def _learn(self, relation: Relation) -> None:
         known = self._relations.get(relation.oid)
@@ -174,23 +176,23 @@ class AtomMaker:
         form = self._relations[change.oid][1]
         if form is None or self._is_known():
             return  # a table that the application does not name, or a row that is on the stream
-        before, new = change.old or change.key, change.new
+        before, new, size = change.old or change.key, change.new, change.size
         if new is None:
             assert before is not None, "a delete has the key, or the row"
-            self._add_row("delete", form, None, change.old, key=form.key_of(before))
+            self._add_row("delete", form, None, change.old, size, form.key_of(before))
+            return
+        if change.letter == "I":
+            self._add_row("insert", form, new, None, size)
             return
         new = merged(change.old, new)
-        if change.letter == "I":
-            self._add_row("insert", form, new, None)
-            return
         key = form.key_of(new)
         former = key if before is None else form.key_of(before)
         if former == key:
-            self._add_row("update", form, new, change.old, key=key)
+            self._add_row("update", form, new, change.old, size, key)
         else:
             # A consumer has the state of each key apart: under another key it is another row.
-            self._add_row("delete", form, None, change.old, key=former)
-            self._add_row("insert", form, new, None, key=key)
+            self._add_row("delete", form, None, change.old, size, former)
+            self._add_row("insert", form, new, None, size, key)
 
     def _add_row(
         self,
@@ -198,12 +200,12 @@ class AtomMaker:
         form: TableForm,
         new: Values | None,
         old: Values | None,
-        *,
+        size: int,
         key: str | None = None,
     ) -> None:
-        size = _size(new) + _size(old)
         reason, row, before = "", None, None
-        if size > self._row_bytes_max:
+        # The size of a message is known, and nearly always small enough; the exact one takes longer.
+        if size > self._row_bytes_max and (size := _size(new) + _size(old)) > self._row_bytes_max:
             sort, reason = (
                 "unfit",
                 f"the row has {size:,} bytes, and {self._row_bytes_max:,} are possible",
@@ -272,7 +274,7 @@ def packed_changes(
     """Return the events of an atom as the log has them, and how many of them are unfit."""
     types = stream.events
     try:
-        values = types.given_list.converted(events)
+        values = types.given_list.converted(events, is_open=not stream.has_inner_records)
         packed = packed_events(types, values)
     except (msgspec.MsgspecError, Unencodable, ValueError, RecursionError):
         values = [_fitting(stream, event) for event in events]

@@ -65,6 +65,7 @@ BACKLOG_BYTES: Final = 32 << 20
 _BATCH: Final = 1_000
 _BATCH_BYTES: Final = 4 << 20
 _WAIT_S: Final = 0.05
+_TAKE_S: Final = 0.1
 _IDLE_S: Final = 0.5
 _CONFIRM_S: Final = 1.0
 _REPORT_S: Final = 1.0
@@ -226,24 +227,32 @@ class Capture:
         self._append()
 
     def _receive(self, source: PostgresSource, maker: AtomMaker) -> None:
-        size = 0
+        size, until = 0, time.monotonic() + _TAKE_S
         for payload in source.received(_WAIT_S):
             if payload.data:
-                try:
-                    message = message_in(payload.data)
-                except ValueError as error:
-                    raise SourceProblem(f"the database has sent {error}") from error
-                for made in () if message is None else maker.take(message):
-                    if isinstance(made, Ended):
-                        self._sent = made.end_lsn
-                    else:
-                        self._made.append(made)
-                        size += len(made.body)
+                size += self._take_message(payload.data, maker)
                 if len(self._made) >= _BATCH or size >= _BATCH_BYTES:
                     break
             elif maker.is_between:
                 # Nothing of the publication is before this position that has not come.
                 self._sent = max(self._sent, payload.end_lsn)
+            if time.monotonic() >= until:
+                break  # one write is for many atoms, and none of them waits for long
+
+    def _take_message(self, data: bytes, maker: AtomMaker) -> int:
+        """Take a message; return the bytes of the atoms that end with it."""
+        try:
+            message = message_in(data)
+        except ValueError as error:
+            raise SourceProblem(f"the database has sent {error}") from error
+        size = 0
+        for made in () if message is None else maker.take(message):
+            if isinstance(made, Ended):
+                self._sent = made.end_lsn
+            else:
+                self._made.append(made)
+                size += len(made.body)
+        return size
 
     def _append(self) -> None:
         """Append the atoms that are made; behind them, all that the database has sent is durable."""

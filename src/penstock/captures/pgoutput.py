@@ -71,6 +71,7 @@ class RowChange(NamedTuple):
         key: The former values of the replica identity alone, others None; None if they are not sent.
         old: The whole former row; None if it is not sent.
         new: The row; None if it is gone.
+        size: The bytes of the message.
     """
 
     letter: str
@@ -78,6 +79,7 @@ class RowChange(NamedTuple):
     key: Values | None
     old: Values | None
     new: Values | None
+    size: int
 
 
 class Truncated(NamedTuple):
@@ -142,8 +144,8 @@ def _row_change(data: bytes) -> RowChange:
     letter = chr(data[0])
     (oid,) = _NUMBER.unpack_from(data, 1)
     key = old = new = None
-    at = 5
-    while at < len(data):
+    at, end = 5, len(data)
+    while at < end:
         which = data[at]
         values, at = _values(data, at + 1)
         if which == _KEY:
@@ -152,7 +154,7 @@ def _row_change(data: bytes) -> RowChange:
             old = values
         else:
             new = values
-    return RowChange(letter, oid, key, old, new)
+    return RowChange(letter, oid, key, old, new, end)
 
 
 _KEY: Final = ord("K")
@@ -163,16 +165,16 @@ def _values(data: bytes, at: int) -> tuple[Values, int]:
     (count,) = _COUNT.unpack_from(data, at)
     at += 2
     values: Values = []
+    append, number_at = values.append, _NUMBER.unpack_from  # each cell of the database comes here
     for _ in range(count):
         form = data[at]
-        at += 1
         if form == _TEXT:
-            (size,) = _NUMBER.unpack_from(data, at)
-            at += 4
-            values.append(data[at : at + size])
-            at += size
+            start = at + 5
+            at = start + number_at(data, at + 1)[0]
+            append(data[start:at])
         else:
-            values.append(None if form == _NULL else UNCHANGED)
+            at += 1
+            append(None if form == _NULL else UNCHANGED)
     return values, at
 
 

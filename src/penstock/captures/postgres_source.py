@@ -343,29 +343,29 @@ class PostgresSource:
         self._heard_at = self._told_at = time.monotonic()
 
     def received(self, wait_s: float) -> Iterator[Payload]:
-        """Yield the pieces that have come, after a wait for them.
+        """Yield the pieces that have come, after a wait for them, and those that come meanwhile.
 
         Raises:
             SourceProblem: The server has ended the stream, or is silent.
         """
         assert self._link is not None, "`follow` has made it"
         connection = self._link.pgconn
-        waits = True
+        is_silent = False
         while True:
             try:
                 size, data = connection.get_copy_data(1)
                 if size == 0:
-                    if not waits:
+                    if is_silent:
                         return
-                    waits = False
-                    select.select([connection.socket], [], [], wait_s)
+                    is_silent = not select.select([connection.socket], [], [], wait_s)[0]
                     connection.consume_input()
+                    wait_s = 0.0
                     continue
                 if size < 0:
                     raise _ended(connection)
             except psycopg.Error as error:
                 raise _problem(error) from error
-            waits = False
+            is_silent, wait_s = False, 0.0
             self._heard_at = time.monotonic()
             yield from self._payload(bytes(data))
 

@@ -157,7 +157,7 @@ class TableForm:
             Unfit: A value cannot be read, such as an infinite date.
         """
         taken = [values[place] for place in self._places]
-        if any(value is UNCHANGED for value in taken):
+        if UNCHANGED in taken:
             names = ", ".join(
                 self._wires[place] for place, value in enumerate(taken) if value is UNCHANGED
             )
@@ -206,6 +206,6 @@ def _read_as(column: SourceColumn, plain: Any, annotation: Any) -> int | None:
 
 def merged(old: Values | None, new: Values) -> Values:
     """Return a row whose unchanged values are those of the former row, as far as it is known."""
-    if old is None or not any(value is UNCHANGED for value in new):
+    if old is None or UNCHANGED not in new:
         return new
     return [before if after is UNCHANGED else after for before, after in zip(old, new, strict=True)]

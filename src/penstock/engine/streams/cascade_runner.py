@@ -165,12 +165,13 @@ def split_events(splitter: Splitter[Any], atom: Atom) -> list[Atom]:
 
 
 def request_bodies(app: App, sink: RequestSink[Any], atom: Atom) -> list[bytes]:
-    """Return the body of the request that a sink makes of each event. The caller has begun a transaction."""
+    """Return the bodies of the requests that a sink makes of an atom. The caller has begun a transaction."""
     current().routing = f"the function of call {sink.name}"
     bodies: list[bytes] = []
-    decode = sink.source.events.decode
-    for data in atom:
-        arguments = sink.arguments(decode(data))
+    types = sink.source.events
+    whole = [types.decode_all(atom)] if sink.takes_atoms and atom else []
+    for given in whole if sink.takes_atoms else map(types.decode, atom):
+        arguments = sink.arguments(given)
         if type(arguments) is not tuple:
             raise UserError(
                 f"{sink.where}: the arguments of {sink.name} are a tuple, such as (Item(event.item), 1), not "
@@ -550,7 +551,7 @@ class CascadeRunner:
                     self._publish(cascade, stream.name, events)
 
     def _send_requests(self, cascade: Cascade, sink: RequestSink[Any], atom: Atom) -> None:
-        """Send a request for each event of an atom; one that cannot be made sets the whole atom aside."""
+        """Send the requests that a sink makes of an atom; one that cannot be made sets the whole atom aside."""
         bodies: list[bytes] = []
         if self._routed(
             cascade, sink, atom, lambda: bodies.extend(request_bodies(self._app, sink, atom))

@@ -14,8 +14,9 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from penstock.base.class_code import has_code
+from penstock.base.given_type import has_records
 from penstock.base.ids import RequestId
-from penstock.base.record import RecordKind, is_record, kind_of
+from penstock.base.record import RecordKind, fields_of, is_record, kind_of
 from penstock.model.declaration import caller_place
 from penstock.model.streams.stream import UNKNOWN, Stream
 from penstock.model.target_choice import TargetChoice
@@ -108,9 +109,11 @@ class ChangeStream(Stream[Change[R]]):
     Attributes:
         source: The kind of the database.
         tables: The record that has the rows of each table, by the name of the table.
+        has_inner_records: Whether a field of such a record has records in it, which a column of JSON may not fit.
     """
 
     is_captured = True
+    has_inner_records = True
 
     def __init__(
         self, name: str, source: TargetChoice, tables: Mapping[str, type], where: str
@@ -125,6 +128,8 @@ class ChangeStream(Stream[Change[R]]):
         complaints += [f"{self.where}: changes {self.name}: {complaint}" for complaint in wrong]
         if not wrong:
             self.tables = dict(self.tables)
+            fields = (field for record in self.tables.values() for field in fields_of(record))
+            self.has_inner_records = any(has_records(field.annotation) for field in fields)
             row = reduce(or_, dict.fromkeys(self.tables.values()))
             self.declared = self.annotation = Change[row]  # type: ignore[valid-type]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from penstock.errors import DefinitionError
 from penstock.model.declaration import caller_place
@@ -128,12 +128,13 @@ def connect(source: Stream[T], target: Sequencer[T]) -> Connection[T]:
 
 
 class RequestSink(Generic[T]):
-    """Sends a request for each event of a stream; a member of an `App`.
+    """Sends a request for each event of a stream, or for each atom; a member of an `App`.
 
     Attributes:
         name: The name of the stream, and that of the method.
         method: The method or function that the requests call.
-        arguments: Returns the arguments of the request for an event; those of a method begin with the reference.
+        arguments: Returns the arguments of a request; those of a method begin with the reference.
+        takes_atoms: Whether `arguments` takes the list of the events of an atom, and not a single event.
         failed: The stream of the atoms at which `arguments` failed.
         where: `file:line` of the declaration.
     """
@@ -142,13 +143,16 @@ class RequestSink(Generic[T]):
         self,
         source: Stream[T],
         method: Callable[..., Any],
-        arguments: Callable[[T], tuple[Any, ...]],
+        arguments: Callable[[Any], tuple[Any, ...]],
         where: str,
+        *,
+        takes_atoms: bool = False,
     ) -> None:
         self.name = f"{source.name}-{getattr(method, '__name__', 'call')}"
         self.source = source
         self.method = method
         self.arguments = arguments
+        self.takes_atoms = takes_atoms
         self.where = where
         self.failed: Stream[FailedAtom] = Stream(f"{self.name}-failed", FailedAtom, where)
 
@@ -156,8 +160,32 @@ class RequestSink(Generic[T]):
         return f"<RequestSink {self.name}>"
 
 
+@overload
 def call(
-    source: Stream[T], method: Callable[..., Any], arguments: Callable[[T], tuple[Any, ...]]
+    source: Stream[T],
+    method: Callable[..., Any],
+    arguments: Callable[[T], tuple[Any, ...]],
+    *,
+    whole_atoms: Literal[False] = False,
+) -> RequestSink[T]: ...
+
+
+@overload
+def call(
+    source: Stream[T],
+    method: Callable[..., Any],
+    arguments: Callable[[list[T]], tuple[Any, ...]],
+    *,
+    whole_atoms: Literal[True],
+) -> RequestSink[T]: ...
+
+
+def call(
+    source: Stream[T],
+    method: Callable[..., Any],
+    arguments: Callable[[Any], tuple[Any, ...]],
+    *,
+    whole_atoms: bool = False,
 ) -> RequestSink[T]:
     """Send a request for each event of a stream: a workflow's output calls entities.
 
@@ -168,7 +196,9 @@ def call(
         source: The stream, such as a workflow.
         method: The method, creation or function to call.
         arguments: Returns the arguments for an event, as in `lambda sale: (Item(sale.item), sale.amount)`.
+        whole_atoms: Send one request for each atom instead, so that all its events are one transaction. `arguments` takes
+            the list of the events. An atom without events sends nothing.
     """
     where = caller_place()
     check_source(source, "call", where)
-    return RequestSink(source, method, arguments, where)
+    return RequestSink(source, method, arguments, where, takes_atoms=whole_atoms)
