@@ -23,6 +23,7 @@ from penstock.files.layout import STATE
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import Deployments
 from penstock.log.api import Entry, Log
+from penstock.model.application import App
 from penstock.model.control import DeployedCode
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -40,10 +41,12 @@ from penstock.runtime.spark.messages import (
 )
 from penstock.state.digest import digest_of_mapping
 from tests.checkout import TOP
+from tests.differential import index_app
 from tests.differential.committed import answers_of, state_of
 from tests.differential.machine import app
 from tests.differential.programs import History, drawn, histories
 from tests.differential.simulation import Answer
+from tests.differential.test_index_twins import PHANTOM, Program, programs
 
 ONLY = LogPartition(0)
 PARTITIONS: Final = 5
@@ -117,10 +120,11 @@ class ManyHosts(ClusterJobs):
             self._wardens[hello.job.partition("-")[0]].kill()
 
 
-def deployed(data: Path) -> str:
-    """Unpack the application for the driver, and return its name."""
-    source = (TOP / "tests" / "differential" / "machine.py").read_bytes()
-    code = DeployedCode(Archives(data).put(pack({"machine.py": source})), "machine", "app", "3", {})
+def deployed(data: Path, module: str) -> str:
+    """Unpack an application of this folder for the driver, and return its name."""
+    source = (TOP / "tests" / "differential" / f"{module}.py").read_bytes()
+    archive = Archives(data).put(pack({f"{module}.py": source}))
+    code = DeployedCode(archive, module, "app", "3", {})
     Deployments(data / "journal").record(BEFORE_FIRST, 0, code, {})
     return unpacked(data, code).spec
 
@@ -128,7 +132,15 @@ def deployed(data: Path) -> str:
 class Cluster:
     """A data directory, and hosts that run its epochs."""
 
-    def __init__(self, top: Path, draw: random.Random, hosts: int = 2, copies: str = "all") -> None:
+    def __init__(
+        self,
+        top: Path,
+        draw: random.Random,
+        hosts: int = 2,
+        copies: str = "all",
+        tested: App = app,
+        module: str = "machine",
+    ) -> None:
         self.hosts = [top / f"host-resident{number}" for number in range(hosts)]
         self.config = Config(
             top / "data", cores=hosts, partitions=PARTITIONS, small_epoch=3, epoch_records_max=9,
@@ -138,15 +150,15 @@ class Cluster:
         self.directory = DataDirectory(self.config.data)
         self.directory.create()
         self.log = self.directory.open_log(self.config)
-        self.journal = DeltaJournal(self.config.data / "journal", "machine")
+        self.journal = DeltaJournal(self.config.data / "journal", tested.name)
         scratch = self.config.data / "scratch" / "run"
         scratch.mkdir(parents=True)
-        settings = worker_settings(deployed(self.config.data), self.config, scratch)
+        settings = worker_settings(deployed(self.config.data, module), self.config, scratch)
         self.jobs = ManyHosts(settings, self.config, self.log, draw)
         self.jobs.start_resident()
         self.driver = EpochDriver(self.config, self.log, self.journal, self.jobs, scratch)
         self.driver._later._is_idle = lambda commit: True  # type: ignore[method-assign]
-        self.driver.recover(app).result()
+        self.driver.recover(tested).result()
 
     def advance(self) -> None:
         self.driver.advance({ONLY: self.log.end()})
@@ -183,25 +195,36 @@ class Cluster:
 
 @contextmanager
 def ran(
-    history: History, seed: int, hosts: int = 2, copies: str = "all"
+    requests: Sequence[tuple[str, tuple[bytes, bytes]]],
+    seed: int,
+    hosts: int = 2,
+    copies: str = "all",
+    tested: App = app,
+    module: str = "machine",
 ) -> Iterator[tuple[Cluster, dict[EntityKey, bytes]]]:
-    """Run a history on hosts whose tasks die, and compare replies, journal and state with those of one thread."""
+    """Run requests on hosts whose tasks die, and compare replies, journal and state with those of one thread.
+
+    Args:
+        requests: Their ids, bodies and hints.
+        tested: The application.
+        module: Its module in this folder.
+    """
     draw = random.Random(seed)
     with (
         pytest.MonkeyPatch.context() as patched,
         tempfile.TemporaryDirectory() as folder,
-        closing(Cluster(Path(folder), draw, hosts, copies)) as cluster,
+        closing(Cluster(Path(folder), draw, hosts, copies, tested, module)) as cluster,
     ):
         # A host whose worker has died leaves at once, so that parts of the state move while epochs run.
         patched.setattr(cluster_jobs, "_LEAVES_S", 0.3)
         patched.setattr(cluster_jobs, "_PLACE_S", 0.1)
         log, journal = cluster.log, cluster.journal
-        for number, (request_id, call) in enumerate([*history.created(), *history.every()]):
-            log.append([Entry(RequestId(request_id), *call.encode(app), number)])
+        for number, (request_id, request) in enumerate(requests):
+            log.append([Entry(RequestId(request_id), *request, number)])
             if draw.random() < 0.2:
                 cluster.advance()
         cluster.advance()
-        serial = LocalRuntime(app, secret=journal.secret)
+        serial = LocalRuntime(tested, secret=journal.secret)
         replies = serial.replay(log.read(log.start(), log.end()))
         expected = [Answer(one.request_id, one.error, one.data) for one in replies]
         assert answers_of(journal) == expected
@@ -219,11 +242,31 @@ def test_tasks_on_many_hosts_equal_one_thread(
 
     Where all hold it, each host has the whole state; else each has the rows of its partitions alone.
     """
-    with ran(history, seed, hosts, copies) as (cluster, state):
+    every = [*history.created(), *history.every()]
+    requests = [(request_id, call.encode(app)) for request_id, call in every]
+    with ran(requests, seed, hosts, copies) as (cluster, state):
         if copies == "all":
             digests = {cluster.digest_of(host) for host in cluster.hosts}
             assert digests == {digest_of_mapping(state)}
             return
         for host in cluster.hosts:
             assert not (host / STATE).exists(), "no host has the whole state"
+            cluster.check_part(host, state)
+
+
+@pytest.mark.parametrize("copies", ["1", "2"] if EXAMPLES > 1 else ["1"])
+@drawn(EXAMPLES)
+@given(st.lists(programs, min_size=2, max_size=20), st.integers(0, 1 << 32), st.integers(2, 4))
+def test_indexes_on_hosts_that_hold_parts(
+    copies: str, history: list[Program], seed: int, hosts: int
+) -> None:
+    """The rows of indexes are found on other hosts as those of entities are, and no value is taken twice."""
+    tested = index_app.app
+    every = [*PHANTOM, *history]
+    requests = [
+        (f"r{number}", tested.request("", None, "run", (program,)))
+        for number, program in enumerate(every)
+    ]
+    with ran(requests, seed, hosts, copies, tested, "index_app") as (cluster, state):
+        for host in cluster.hosts:
             cluster.check_part(host, state)

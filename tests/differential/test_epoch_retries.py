@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.base.ids import RequestId
+from penstock.base.ids import Epoch, RequestId
 from penstock.errors import EpochFailed
 from penstock.log.api import Entry
-from penstock.runtime.spark.messages import RunTransactions, TaskCommand, TaskResult
+from penstock.runtime.spark.messages import (
+    ApplyEpoch,
+    RunTransactions,
+    TaskCommand,
+    TaskResult,
+)
 from tests.differential.inline import Inline, InlineJobs
 from tests.differential.machine import app
 
@@ -46,4 +51,16 @@ def test_an_epoch_too_large_gets_through_in_pieces(
         assert failures <= 40, "each round of failures ends in an epoch"
     assert max(report.records for report, _ in runtime.reports) <= 10
     assert [epoch for _, epoch in runtime.reports] == list(range(len(runtime.reports)))
+    runtime.close()
+
+
+def test_stores_that_are_further_are_no_failure(tmp_path: Path) -> None:
+    """A command that was to bring them to an epoch may come behind that of a later one: no host is left out for it."""
+    runtime = Inline(tmp_path, partitions=1)
+    body, hint = app.request(next(iter(app.entities)), "missing", "delete")
+    for number in range(3):
+        runtime.log.append([Entry(RequestId(f"r{number}"), body, hint, number)])
+        runtime.advance(number + 1)
+    runtime._jobs.run([ApplyEpoch([0], Epoch(2), 1)])
+    runtime._jobs.run([ApplyEpoch([0], Epoch(0), 1)])
     runtime.close()

@@ -42,6 +42,7 @@ WORDS = (
 steps: st.SearchStrategy[Step] = st.tuples(
     st.sampled_from(WORDS), st.integers(0, 5).map("j{}".format), st.integers(0, 12)
 )
+Program = list[Step]
 programs = st.lists(steps, min_size=1, max_size=4)
 histories = st.lists(programs, min_size=2, max_size=9)
 layouts = st.builds(

@@ -13,7 +13,6 @@ from penstock.errors import LogUnavailable, StateUnavailable
 from penstock.files.shared_root import UnclearOutcome
 from penstock.journal.api import UnclearCommit
 from penstock.log.api import Entry
-from penstock.runtime.spark import driver as driver_module
 from penstock.runtime.spark.messages import TaskCommand, TaskResult
 from tests.differential.committed import answers_of
 from tests.differential.inline import Inline
@@ -112,27 +111,51 @@ def test_what_fails_behind_a_commit_repeats_nothing(
     assert runtime.driver.epoch == 1
 
 
-@pytest.mark.parametrize("patience_s", [60.0, 0.0])
+@pytest.mark.parametrize("is_probed", [False, True])
 def test_a_request_is_not_the_cause_of_holders_that_are_away(
-    runtime: Inline, monkeypatch: pytest.MonkeyPatch, patience_s: float
+    runtime: Inline, monkeypatch: pytest.MonkeyPatch, *, is_probed: bool
 ) -> None:
-    """While its rows may come back, a request is tried again; one that always fails stops the others for a bounded time."""
+    """It is tried again as long as rows are out of reach; one that fails although all are there is set aside, without a wait."""
     runtime.driver._config = replace(runtime.config, copies="2")
-    monkeypatch.setattr(driver_module, "HOLDERS_WAIT_S", patience_s)
-    run = runtime._jobs.run
+    run, tries = runtime._jobs.run, 0
 
     def away(commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        nonlocal tries
         if not getattr(commands[0], "decided", None):
+            tries += 1
             raise StateUnavailable("no holder answers")
+        if not is_probed:
+            raise StateUnavailable("a partition is out of reach")
         return run(commands)
 
     runtime.log.append([Entry(RequestId("a"), *app.request("Note", "a", "create"), 0)])
     with monkeypatch.context() as patched:
         patched.setattr(runtime._jobs, "run", away)
-        for _ in range(2 if patience_s else 0):
+        for _ in range(0 if is_probed else 5):
             with pytest.raises(StateUnavailable):
                 runtime.advance(1)
-        if not patience_s:
+        if is_probed:
             runtime.advance(1)
+            assert tries == 4, "with the epoch, and three times alone"
     runtime.advance(1)
-    assert [report.incidents for report, _ in runtime.reports] == [0 if patience_s else 1]
+    assert [report.incidents for report, _ in runtime.reports] == [1 if is_probed else 0]
+
+
+def test_a_holder_that_comes_back_saves_the_request(
+    runtime: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has several tries, because a holder may be away for one of them."""
+    runtime.driver._config = replace(runtime.config, copies="2")
+    run, left = runtime._jobs.run, 3
+
+    def away(commands: Sequence[TaskCommand]) -> list[TaskResult]:
+        nonlocal left
+        if not getattr(commands[0], "decided", None) and left:
+            left -= 1
+            raise StateUnavailable("no holder answers")
+        return run(commands)
+
+    monkeypatch.setattr(runtime._jobs, "run", away)
+    runtime.log.append([Entry(RequestId("a"), *app.request("Note", "a", "create"), 0)])
+    runtime.advance(1)
+    assert [report.incidents for report, _ in runtime.reports] == [0]

@@ -44,6 +44,10 @@ from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import PartitionSpec, bucket_owners, name_of, overlap
 
 
+class ComesLate(StateUnavailable):
+    """A store is at a later epoch of the journal already, so the work of the caller is useless."""
+
+
 class PartitionReader(Protocol):
     """Reads one partition at one epoch; `LmdbReader` is one."""
 
@@ -624,8 +628,8 @@ class Stores:
         return self._directory / name_of(spec)
 
 
-def _late(spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> StateUnavailable:
-    return StateUnavailable(
+def _late(spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> ComesLate:
+    return ComesLate(
         f"partition {spec.partition} is at epoch {reached} already; work at {epoch} comes late"
     )
 

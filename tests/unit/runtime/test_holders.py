@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.base.ids import EntityKey, Epoch
+from penstock.base.ids import EntityKey, Epoch, bucket_of
 from penstock.runtime.spark import holders
 from penstock.runtime.spark.frames import new_credentials
 from penstock.runtime.spark.holders import (
@@ -21,12 +21,13 @@ from penstock.runtime.spark.holders import (
     Question,
     Refusal,
     Rows,
+    key_in_each,
     serve_rows,
 )
 from penstock.runtime.spark.messages import Peer, Peers
 from penstock.state import record
 from penstock.state.lmdb_reader import LmdbReader
-from penstock.state.partition_spec import PartitionSpec
+from penstock.state.partition_spec import PartitionSpec, bucket_owners
 from penstock.state.stores import PartitionedReader
 
 EPOCH = Epoch(7)
@@ -219,3 +220,25 @@ def test_hosts_that_change_are_asked_anew(hosts: Hosts) -> None:
     hosts.taken.clear()
     check(hosts)
     assert hosts.taken == []
+
+
+@pytest.mark.parametrize("are_there", [True, False])
+def test_each_partition_can_be_tried(hosts: Hosts, *, are_there: bool) -> None:
+    """One question for each host says that all rows can be had; a partition that no host gives is built here."""
+    reader = hosts.read()
+    if not are_there:
+        for holder in hosts.holders.values():
+            holder.answer_with = lambda _: Refusal("its disk fails")
+    hosts.far.reach()
+    assert hosts.taken == ([] if are_there else [0, 1, 2])
+    if are_there:
+        assert hosts.questions <= len(hosts.holders)
+    assert reader.get(EntityKey("Item/i1")) == STATE[EntityKey("Item/i1")]
+
+
+def test_a_key_of_each_partition_is_known() -> None:
+    """For each number of partitions, the keys are in different ones."""
+    for partitions in (1, 5, 64):
+        route = bucket_owners(partitions)
+        places = [route[bucket_of(key)] for key in key_in_each(partitions)]
+        assert places == list(range(partitions))

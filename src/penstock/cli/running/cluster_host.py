@@ -39,7 +39,7 @@ WORKER: Final = standalone.WORKER
 _STOP_S: Final = 15.0
 _LOOK_S: Final = 1.0
 _SILENCE_S: Final = 45.0
-"""After so long without an answer of the master, a sentence says what may be wrong."""
+"""After so long without an answer of the master, a sentence names the cause."""
 
 
 class SparkWatch:
@@ -121,7 +121,7 @@ def run_host(
 
 
 class _Look:
-    """The look of a supervisor at its host, beside that at its children."""
+    """The look of a supervisor at its host and at its children."""
 
     def __init__(self, foreground: "Foreground", watch: SparkWatch) -> None:
         self._foreground = foreground
@@ -223,7 +223,7 @@ def _spark_children(settings: Config, watch: SparkWatch, *, with_master: bool) -
     """Return Spark's processes of this host.
 
     Raises:
-        ConfigError: There is no Java, or no secret.
+        ConfigError: Java or the secret is missing.
     """
     folder = settings.data / RUN / standalone.FOLDER
     standalone.prepare(folder, settings)

@@ -129,9 +129,8 @@ class StoreUpdates:
 
 _log = logging.getLogger(__name__)
 
-HOLDERS_WAIT_S: Final = 90.0
-"""How long a request whose rows no holder gives is tried again before it counts as the cause: three times as long as a
-host is left out after a failure."""
+_TRIES: Final = 3
+"""How often a request must fail alone before it counts as the cause, where hosts give each other rows."""
 
 ATTEMPT: Final = "attempt.json"
 """The file in the data directory that notes the newest attempt at an epoch."""
@@ -153,9 +152,6 @@ class EpochDriver:
 
     _unclear: tuple[Commit, int, ControlEffect | None] | None = None
     """A commit whose outcome is unknown, with the number of its records, and the effect of its control record."""
-
-    _unavailable: tuple[Epoch, float] | None = None
-    """The epoch in front of the one whose rows no holder has given, and the time when that was seen first."""
 
     use_schedules: Callable[[Sequence[Schedule]], None] = staticmethod(_ignore)
 
@@ -348,34 +344,32 @@ class EpochDriver:
         and a disk failure looks like such a handler. So the epoch first runs without its handler: if
         that succeeds, and the handler then fails again, the environment is not the cause.
 
+        Where hosts give each other rows, the run without the handler asks for a row of each partition, and so fails if one is out
+        of reach. A host may come back just then, so the request has several tries.
+
         Raises:
-            StateUnavailable: Hosts that hold rows may be away; the next attempts see.
+            StateUnavailable: The environment is the cause; the next call of `advance` tries again.
         """
-        if isinstance(error, StateUnavailable) and self._holders_may_return():
-            raise error
-        self._jobs.run([self._decided(ranges, encode_failure(internal("")))])
-        try:
-            self._run(ranges)
-        except (Fenced, UnclearCommit):
-            raise
-        except Exception as again:
-            if self._is_committed(ranges):
+        tries = 1 if self._config.copies_max is None else _TRIES
+        for _ in range(tries):
+            self._jobs.run([self._decided(ranges, encode_failure(internal("")))])
+            try:
+                self._run(ranges)
+            except (Fenced, UnclearCommit):
                 raise
-            _log.warning("a request fails alone", extra={"cause": cause_text(again)})
-            self._set_aside(ranges, error)
+            except Exception as again:
+                if self._is_committed(ranges):
+                    raise
+                _log.warning("a request fails alone", extra={"cause": cause_text(again)})
+                if not isinstance(again, StateUnavailable):
+                    break
+            else:
+                return
+        self._set_aside(ranges, error)
 
     def _is_committed(self, ranges: list[LogRange]) -> bool:
         """Say whether the requests of an epoch have their outcome: run again, they would take effect twice."""
         return any(part.start < self._positions[part.partition] for part in ranges)
-
-    def _holders_may_return(self) -> bool:
-        """Say whether holders of rows may be away, and come back soon: without its handler, an epoch asks none of them."""
-        if self._config.copies_max is None:
-            return False
-        now_s = time.monotonic()
-        epoch, since_s = self._unavailable or (self._epoch, now_s)
-        self._unavailable = (self._epoch, now_s if epoch != self._epoch else since_s)
-        return now_s - self._unavailable[1] < HOLDERS_WAIT_S
 
     def _set_aside(self, ranges: list[LogRange], error: Exception) -> None:
         """Record a request as failed without running it, and report an incident."""

@@ -22,7 +22,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -475,6 +476,15 @@ class FarRows:
                 self._wanted.update(dict.fromkeys(self._references(key, row)))
         self.fetch(())
 
+    def reach(self) -> None:
+        """Ask for a row of each partition that other hosts hold, whether it exists or not.
+
+        Raises:
+            StateUnavailable: No holder answers, and this host cannot build the partition at the epoch.
+        """
+        if self._at[0] != BEFORE_FIRST:
+            self.fetch(key_in_each(self._at[1]), alone=True)
+
     def fetch(self, keys: Iterable[EntityKey], *, alone: bool = False) -> None:
         """Ask for entities, and unless `alone` for the references of all rows so far, in one batch for each host.
 
@@ -639,6 +649,18 @@ def _first_connected(addresses: Sequence[Address], credentials: bytes) -> TlsFra
         except OSError as error:
             failure = error
     raise failure
+
+
+@lru_cache(4)
+def key_in_each(partitions: int) -> tuple[EntityKey, ...]:
+    """Return a key of each partition, in their order."""
+    route = bucket_owners(partitions)
+    found: dict[int, EntityKey] = {}
+    numbers = count()
+    while len(found) < partitions:
+        key = EntityKey(f"$reach/{next(numbers)}")
+        found.setdefault(_place(key, route), key)
+    return tuple(found[place] for place in range(partitions))
 
 
 def _place(key: EntityKey, route: Sequence[int]) -> int:

@@ -81,7 +81,7 @@ from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
 from penstock.runtime.spark.round_files import RoundFiles, far_files
 from penstock.runtime.spark.rows import RoundRows, Tables
 from penstock.runtime.spark.step_relay import ProcessedRecord, RelayLost, RelayReader, RelayWriter
-from penstock.state.stores import PartitionedReader, remove_former_stores
+from penstock.state.stores import ComesLate, PartitionedReader, remove_former_stores
 
 PlacedRecord = tuple[LogPartition, Record]
 """A record, with its partition of the log."""
@@ -391,7 +391,8 @@ class Worker:
                 self._fault.reached("in-apply")
                 self._stores.use(partitions)
                 for partition in owned:
-                    self._stores.catch_up_one(partition, epoch, former)
+                    with suppress(ComesLate):  # a later command has brought it further
+                        self._stores.catch_up_one(partition, epoch, former)
                 return TaskResult()
             case RunMaintenance(work, nice):
                 return TaskResult(maintenance=run_maintenance(work, nice))
@@ -460,11 +461,19 @@ class Worker:
     def _references(self, key: EntityKey, row: bytes) -> list[EntityKey]:
         return self._forecast.of_row(key, row)
 
-    def _prefetch(self, stores: PartitionedReader, bodies: Iterable[bytes]) -> None:
-        """Ask other hosts for the rows that some requests name."""
+    def _prefetch(
+        self, stores: PartitionedReader, bodies: Iterable[bytes], *, every: bool = False
+    ) -> None:
+        """Ask other hosts for the rows that some requests name.
+
+        Args:
+            every: Whether to ask for a row of each partition, too: the driver wants to know whether all rows can be had.
+        """
         if self._far is not None:
             named = (key for body in bodies for key in self._forecast.of_request(body))
             self._far.prefetch(named, stores.get)
+            if every:
+                self._far.reach()
 
     def _load_code(self, command: LoadCode) -> TaskResult:
         """Load the code of a deployment, and compare its classes with the stored ones."""
@@ -546,7 +555,11 @@ class Worker:
         collector = MentionCollector()
         if positions:
             with self._stores.at(Epoch(command.epoch - 1)) as stores:
-                self._prefetch(stores, (records[position][1].body for position in positions))
+                self._prefetch(
+                    stores,
+                    (records[position][1].body for position in positions),
+                    every=bool(command.decided),
+                )
                 clock.append(time.perf_counter())
                 task = self._task(stores, tracked=command.tracked)
                 task.executor.sampler = sampler
