@@ -655,12 +655,12 @@ def _first_connected(addresses: Sequence[Address], credentials: bytes) -> TlsFra
 def key_in_each(partitions: int) -> tuple[EntityKey, ...]:
     """Return a key of each partition, in their order."""
     route = bucket_owners(partitions)
-    found: dict[int, EntityKey] = {}
+    keys: dict[int, EntityKey] = {}
     numbers = count()
-    while len(found) < partitions:
+    while len(keys) < partitions:
         key = EntityKey(f"$reach/{next(numbers)}")
-        found.setdefault(_place(key, route), key)
-    return tuple(found[place] for place in range(partitions))
+        keys.setdefault(_place(key, route), key)
+    return tuple(keys[place] for place in range(partitions))
 
 
 def _place(key: EntityKey, route: Sequence[int]) -> int:
