@@ -3,6 +3,8 @@
 #   docker build --tag penstock .
 
 FROM python:3.12-slim AS build
+# Debian keeps the newest version of a package only, so none is named.
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/penstock
 WORKDIR /source
@@ -19,11 +21,13 @@ RUN /opt/penstock/bin/pip install '.[server,cluster,postgres,search,telemetry]'
 
 FROM python:3.12-slim
 # tini ends what a killed process leaves behind.
+# hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
   && useradd --uid 1000 --create-home penstock && install --directory --owner penstock /var/lib/penstock /app
 COPY --from=build /opt/penstock /opt/penstock
 ENV PATH=/opt/penstock/bin:$PATH PYTHONUNBUFFERED=1 XDG_DATA_HOME=/var/lib
-USER penstock
+# By number: Kubernetes can then tell that it is not root.
+USER 1000
 WORKDIR /app
 VOLUME /var/lib/penstock
 EXPOSE 8000 7077

@@ -1,0 +1,62 @@
+"""The plot of `benchmarks.sizes`: throughput, memory, disk and times over the number of entities."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import StrMethodFormatter
+
+from benchmarks.plot import INK, OURS, STYLE, THEIRS
+
+PANELS: Final = {
+    "Transfers a second": {"transfers_per_s": "two entities each"},
+    "Megabytes": {"memory_mb": "memory of all processes", "disk_mb": "disk"},
+    "Seconds": {
+        "fill_s": "import",
+        "recovery_s": "start without local state",
+        "view_s": "SQL view without its file",
+    },
+    "Seconds of a snapshot": {
+        "snapshot_s": "the first one",
+        "snapshot_of_1000_changes_s": "after 1,000 changes",
+        "snapshot_of_100000_changes_s": "after 100,000 changes",
+    },
+}
+_COLOURS: Final = (OURS, "#c2703d", INK)
+
+
+def draw(found: Mapping[str, Any], path: Path) -> None:
+    """Draw the figures to a file, whose name says the format."""
+    rows = found["rows"]
+    counts = [row["entities"] for row in rows]
+    with mpl.rc_context(STYLE):
+        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
+        figure = Figure(figsize=(9.6, 6.4), layout=layout, facecolor="white")
+        for axes, (title, lines) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
+            _panel(axes, title)
+            for colour, (name, label) in zip(_COLOURS, lines.items(), strict=False):
+                values = [row[name] for row in rows]
+                axes.plot(counts, values, color=colour, marker="o", markersize=4, label=label)
+            axes.set_ylim(bottom=0)
+            axes.legend(frameon=False, fontsize=8)
+        machine = found["machine"]
+        figure.supxlabel(
+            f"entities; {machine['cores']} cores for everything, {machine['processor']}; {machine['date']}",
+            fontsize=8,
+            x=0.01,
+            ha="left",
+        )
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(path, dpi=150, metadata=metadata)
+
+
+def _panel(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    axes.set_xscale("log")
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.grid(axis="y", color=THEIRS, linewidth=0.4)
+    axes.spines[["top", "right"]].set_visible(False)
