@@ -199,7 +199,9 @@ def test_apps_lists_deployments_and_writes_their_source(
     first, second = json.loads(capsys.readouterr().out)
     assert (first["number"], first["since"], first["app"]) == (1, 1, "shop:app")
     assert second["changed_classes"] == ["Item", "Order", "User"]
-    assert f"penstock {version("penstock")}, {implementation()} → absent" in second["changed_versions"]
+    assert (
+        f"penstock {version('penstock')}, {implementation()} → absent" in second["changed_versions"]
+    )
     monkeypatch.setenv("COLUMNS", "300")
     assert execute(["apps", "--data", str(data)]) == 0
     assert "stored form of Item, Order, User" in capsys.readouterr().out
