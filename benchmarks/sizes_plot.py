@@ -12,8 +12,9 @@ from matplotlib.ticker import StrMethodFormatter
 
 from benchmarks.plot import INK, OURS, STYLE, THEIRS
 
+RATE: Final = "Transfers a second"
 PANELS: Final = {
-    "Transfers a second": {"transfers_per_s": "two entities each"},
+    RATE: {"transfers_per_s": "two entities each"},
     "Megabytes": {"memory_mb": "memory of all processes", "disk_mb": "disk"},
     "Seconds": {
         "fill_s": "import",
@@ -41,7 +42,11 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
             for colour, (name, label) in zip(_COLOURS, lines.items(), strict=False):
                 values = [row[name] for row in rows]
                 axes.plot(counts, values, color=colour, marker="o", markersize=4, label=label)
-            axes.set_ylim(bottom=0)
+            if title == RATE:
+                axes.set_ylim(0, 1.15 * max(row["transfers_per_s"] for row in rows))
+            else:  # a straight line is in proportion to the entities
+                axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
             axes.legend(frameon=False, fontsize=8)
         machine = found["machine"]
         figure.supxlabel(
@@ -57,6 +62,5 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
 def _panel(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes.set_xscale("log")
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(axis="y", color=THEIRS, linewidth=0.4)
     axes.spines[["top", "right"]].set_visible(False)

@@ -13,7 +13,7 @@ from penstock.base.ids import EntityKey
 from penstock.errors import Unencodable
 from penstock.model.application import App
 from penstock.model.entity_type import EntityType
-from penstock.model.index import Index, prefix_of
+from penstock.model.index import Index, entry_end, prefix_of
 from penstock.model.index_rows import built
 
 RowsOf = Callable[[str], Iterable[tuple[EntityKey, bytes]]]
@@ -87,7 +87,7 @@ def _built(
         for each, own in zip(indexes, entries, strict=True):
             group = each.group_of(values)
             if group is not None:
-                entry = b"" if each.is_unique else each.entry_of(values, text)
+                entry = b"" if each.is_unique else each.entry_of(values, entry_end(text))
                 own.append((each.row_of(group), entry, text))
     for each, own in zip(indexes, entries, strict=True):
         own.sort()

@@ -308,12 +308,21 @@ class Index:
         Args:
             values: The values of its row; see `IndexedValues`.
         """
-        group = [values[place] for place in self._group_at]
+        places = self._group_at
+        if len(places) == 1:
+            value = values[places[0]]
+            return None if self.is_unique and value == NONE else value
+        group = [values[place] for place in places]
         return None if self.is_unique and NONE in group else b"".join(group)
 
-    def entry_of(self, values: Sequence[bytes], text: str) -> bytes:
-        """Return the entry of an entity among those of its value; `text` is that of its key."""
-        return _entry(values[self._order_at] if self._order else b"", text)
+    def entry_of(self, values: Sequence[bytes], end: bytes) -> bytes:
+        """Return the entry of an entity among those of its value.
+
+        Args:
+            values: The values of its row; see `IndexedValues`.
+            end: The end of all its entries; see `entry_end`.
+        """
+        return values[self._order_at] + end if self._order else end
 
     def taken(self, key: EntityKey, other: EntityKey, row: bytes) -> NotUnique:
         """Return the error about an entity whose value another entity has; `row` is its readable row."""
@@ -415,7 +424,7 @@ class Index:
                 if self._now(values, self._parts) == group:
                     order = self._now(values, (self._order,)) if self._order else b""
                     text = key[len(prefix) :]
-                    yield text, _entry(order, text)
+                    yield text, order + entry_end(text)
 
     def _now(self, values: Mapping[str, Any], parts: Iterable[_Part]) -> bytes:
         """Return the bytes of attributes that a handler may have changed in any way."""
@@ -451,9 +460,10 @@ def _way_of(annotation: Any) -> str:
     return "int" if plain is int else "python"
 
 
-def _entry(order: bytes, text: str) -> bytes:
+def entry_end(text: str) -> bytes:
+    """Return the end of the entries of an entity, which names it; `text` is that of its key."""
     data = text.encode()
-    return order + data + len(data).to_bytes(_LENGTH, "big")
+    return data + len(data).to_bytes(_LENGTH, "big")
 
 
 def _text_in(entry: bytes) -> str:
@@ -512,6 +522,7 @@ class IndexChanges:
             return
         was = None if before is None else indexed.of(before)
         now = None if after is None else indexed.of(after)
+        end = entry_end(text)
         for each in entity_type.indexes:
             old = None if was is None else each.group_of(was)
             new = None if now is None else each.group_of(now)
@@ -519,26 +530,24 @@ class IndexChanges:
                 if old != new:
                     self._claim(each, key, (old, new), after)
                 continue
-            former = None if was is None else each.entry_of(was, text)
-            present = None if now is None else each.entry_of(now, text)
+            former = b"" if was is None else each.entry_of(was, end)
+            present = b"" if now is None else each.entry_of(now, end)
             if old != new or former != present:
                 self._move(each, (old, former), (new, present))
 
     def _move(
-        self,
-        each: Index,
-        out: tuple[bytes | None, bytes | None],
-        into: tuple[bytes | None, bytes | None],
+        self, each: Index, out: tuple[bytes | None, bytes], into: tuple[bytes | None, bytes]
     ) -> None:
         """Remove the entry of an entity, and add another one; each with its value, None without one."""
-        for (group, entry), is_former in ((out, True), (into, False)):
-            if group is None or entry is None:
-                continue
-            entries = SortedEntries(self._pages, each.row_of(group))
-            if is_former:
-                entries.remove(entry)
-            else:
-                entries.insert(entry)
+        (old, former), (new, present) = out, into
+        entries = None
+        if old is not None:
+            entries = SortedEntries(self._pages, each.row_of(old))
+            entries.remove(former)
+        if new is not None:
+            if entries is None or new != old:
+                entries = SortedEntries(self._pages, each.row_of(new))
+            entries.insert(present)
 
     def _claim(
         self,

@@ -60,10 +60,19 @@ class Pages:
             rows[name] = self._former[name] = self._read(name)
         return rows[name]
 
-    def put_row(self, name: EntityKey, row: bytes | None) -> None:
-        """Note the row of a page that is new or changed; None removes it."""
-        self._rows[name] = row
-        self._changed[name] = None
+    def change_leaf(self, root: EntityKey, entry: bytes, *, adds: bool) -> bool:
+        """Change the leaf of an entry by the compiled implementation; return False where Python must do it, or other pages change, too."""
+        return core is not None and core.change_leaf(
+            self._rows,
+            self._former,
+            self._changed,
+            self._read,
+            root,
+            entry,
+            LEAF_ENTRIES,
+            LEAF_BYTES,
+            adds,
+        )
 
     def at(self, name: EntityKey) -> _Page | None:
         """Return a page, or None.
@@ -86,17 +95,13 @@ class Pages:
 
     def put(self, name: EntityKey, page: _Page | None) -> None:
         """Note a page that is new or changed; None removes it."""
-        self.put_row(name, None if page is None else _encode(page))
+        self._rows[name] = None if page is None else _encode(page)
+        self._changed[name] = None
 
     def changes(self) -> dict[EntityKey, bytes | None]:
         """Return the rows that differ from those that were read."""
         rows, former = self._rows, self._former
         return {name: rows[name] for name in self._changed if rows[name] != former.get(name)}
-
-
-def _with(row: bytes | None, entry: bytes) -> bytes | None:
-    made: bytes | None = core.leaf_with(row, entry, LEAF_ENTRIES, LEAF_BYTES)
-    return made
 
 
 def _damaged(name: EntityKey) -> Corrupt:
@@ -115,7 +120,7 @@ class SortedEntries:
         if self._pages.row(self._name) is None:
             self._pages.put(self._name, [entry])
             return
-        if core is not None and self._change_leaf(entry, _with):
+        if self._pages.change_leaf(self._name, entry, adds=True):
             return
         path = self._path(entry)
         name, leaf, _ = path[-1]
@@ -131,7 +136,7 @@ class SortedEntries:
 
     def remove(self, entry: bytes) -> None:
         """Remove an entry; raises `Corrupt` if it is not there."""
-        if core is not None and self._change_leaf(entry, core.leaf_without):
+        if self._pages.change_leaf(self._name, entry, adds=False):
             return
         self._pages.existing(self._name)
         path = self._path(entry)
@@ -150,24 +155,6 @@ class SortedEntries:
             begin = max(1, 2 * branch)
             del page[begin : begin + 2]
         self._shorten()
-
-    def _change_leaf(
-        self, entry: bytes, changed: Callable[[bytes | None, bytes], bytes | None]
-    ) -> bool:
-        """Change the leaf of an entry by the compiled implementation; return False where the other pages change, too."""
-        pages, name = self._pages, self._name
-        while True:
-            row = pages.row(name)
-            branch = core.branch_of(row, entry)
-            if branch is None:
-                return False
-            if branch < 0:
-                break
-            name = self._page_of(branch)
-        made = changed(row, entry)
-        if made is not None:
-            pages.put_row(name, made)
-        return made is not None
 
     def ascending(self) -> Iterator[bytes]:
         """Yield the entries in order; a page is read when its first entry is due."""

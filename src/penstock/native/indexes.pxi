@@ -195,19 +195,36 @@ cdef object _spliced(bytes row, Py_ssize_t start, Py_ssize_t count, Py_ssize_t c
     return made
 
 
-def leaf_with(row, bytes entry, Py_ssize_t most, Py_ssize_t most_bytes):
-    """Return a leaf with one entry more; None if Python must change it.
+def change_leaf(dict rows, dict former, dict changed, read, name, bytes entry, Py_ssize_t most, Py_ssize_t most_bytes, bint adds):
+    """Add an entry to its leaf, or remove it there; return False, without a change, where Python must do it.
 
     Args:
+        rows: The rows of the pages that were read or changed, by name; it gets those that are read.
+        former: The same rows as they were read.
+        changed: Gets the name of the leaf.
+        name: The name of the root; another page has a number behind it.
         most: The most entries of a leaf.
         most_bytes: The most bytes of its entries.
     """
-    return _changed_leaf(row, entry, most, most_bytes, True)
-
-
-def leaf_without(row, bytes entry):
-    """Return a leaf with one entry less; None if Python must change it."""
-    return _changed_leaf(row, entry, 0, 0, False)
+    page = name
+    while True:
+        if page in rows:
+            row = rows[page]
+        else:
+            row = read(page)
+            rows[page] = former[page] = row
+        branch = branch_of(row, entry)
+        if branch is None:
+            return False
+        if branch < 0:
+            break
+        page = f"{name}#{branch}"
+    made = _changed_leaf(row, entry, most, most_bytes, adds)
+    if made is None:
+        return False
+    rows[page] = made
+    changed[page] = None
+    return True
 
 
 cdef object _changed_leaf(object row, bytes entry, Py_ssize_t most, Py_ssize_t most_bytes, bint adds):
