@@ -2,12 +2,15 @@
 
 import itertools
 import textwrap
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from msgspec import Raw
 
@@ -16,7 +19,10 @@ from penstock.cli.main import execute
 from penstock.deployment.archives import Archives, file_of, pack
 from penstock.deployment.code_in_force import spec_to_run, unpacked
 from penstock.deployment.deploy_order import store_code
-from penstock.errors import JournalUnavailable, StateUnavailable
+from penstock.errors import Corrupt, JournalUnavailable, StateUnavailable
+from penstock.files.local_root import LocalRoot
+from penstock.journal.api import SCHEMAS, PartKind
+from penstock.journal.delta import WRITTEN_BYTES_MAX, DeltaJournal, WrittenChanges
 from penstock.journal.deployments import Deployments
 from penstock.journal.replies import find_reply
 from penstock.log.api import Entry
@@ -109,6 +115,64 @@ def test_code_changes_at_its_place_in_the_order(shop: Shop) -> None:
     assert [v.since for v in shop.runtime.journal.schemas()["Item"]] == [0, 2]
     commits = list(shop.runtime.journal.commits(BEFORE_FIRST))
     assert [int(commit.positions[ONLY]) for commit in commits] == [2, 3, 5, 6, 7]
+
+
+def test_a_worker_brings_what_it_has_written_to_its_stores(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after a deployment it reads no part with its own changes again, and proves no commit again."""
+    read: list[str] = []
+    synced: list[str] = []
+    get, sync = LocalRoot.get, LocalRoot.settle
+
+    def noted(into: list[str], call: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(root: LocalRoot, name: str) -> Any:
+            if threading.current_thread().name.startswith("inline-worker"):
+                into.append(name)
+            return call(root, name)
+
+        return noting
+
+    monkeypatch.setattr(LocalRoot, "get", noted(read, get))
+    monkeypatch.setattr(LocalRoot, "settle", noted(synced, sync))
+    shop.call("create", "bump")
+    shop.deploy(shop.version(attributes="stock: int = 0", step="10"))
+    shop.run()
+    synced.clear()  # the journal of the new code has looked for the newest epoch once
+    for _ in range(3):
+        shop.call("bump")
+        assert shop.run()[1] == 1
+    assert shop.run()[3:] == [11, 21, 31]
+    assert [name for name in read if name.startswith("kind=changes")] == []
+    assert synced == []
+    assert read, "a worker reads commits"
+
+
+def test_a_part_of_another_task_is_read_from_its_file(tmp_path: Path) -> None:
+    """Kept changes stand for the part that they were written to, and for no other; large ones are not kept."""
+    with closing(DeltaJournal(tmp_path, "shop")) as journal:
+        journal.written = WrittenChanges()
+        columns = ("key", "state")
+        first, second = (
+            journal.write(PartKind.CHANGES, rows_of(text), text) for text in ("one", "two")
+        )
+        (tmp_path / second.path).unlink()
+        assert journal.read(second, columns).equals(rows_of("two").select(columns))
+        other = msgspec.structs.replace(second, checksum=first.checksum)
+        with pytest.raises(Corrupt):
+            journal.read(other, columns)
+        assert journal.read(first, columns).equals(rows_of("one").select(columns))
+        large = journal.write(PartKind.CHANGES, rows_of("x" * (WRITTEN_BYTES_MAX + 1)), "large")
+        (tmp_path / large.path).unlink()
+        for part in (second, large):
+            with pytest.raises(Corrupt):
+                journal.read(part, columns)
+
+
+def rows_of(text: str) -> pa.Table:
+    """Return changes of one entity."""
+    values = [[0], ["Item"], [text[:3]], [text.encode()]]
+    return pa.table([pa.array(one) for one in values], schema=SCHEMAS[PartKind.CHANGES])
 
 
 def test_a_deployment_that_does_not_fit_changes_nothing(shop: Shop) -> None:

@@ -114,6 +114,25 @@ def _with_replies(rows: pa.Table, replies: list[Any]) -> pa.Table:
 _LOG: Final = "_delta_log"
 _ANSWERED: Final = (PartKind.TRANSACTIONS, PartKind.SENT)
 SECRET_BYTES: Final = 32
+WRITTEN_BYTES_MAX: Final = 4 << 20
+
+
+class WrittenChanges:
+    """The changes that a worker has written last, if they are small: the same worker then brings them to the stores."""
+
+    def __init__(self) -> None:
+        self._part: Part | None = None
+        self._rows: pa.Table | None = None
+
+    def keep(self, part: Part, rows: pa.Table) -> None:
+        """Keep the rows of a part in the place of the former ones."""
+        is_small = rows.nbytes <= WRITTEN_BYTES_MAX
+        self._part, self._rows = (part, rows) if is_small else (None, None)
+
+    def rows_of(self, part: Part) -> pa.Table | None:
+        """Return the rows of a part, if they are kept."""
+        # Its name has a random token, and it has the checksum of the bytes: a commit names these rows, or others.
+        return self._rows if part == self._part else None
 
 
 class DeltaJournal:
@@ -152,6 +171,8 @@ class DeltaJournal:
         self._last: Commit | None = None
         self.keys: Callable[[], SubjectKeys | None] = lambda: None
         """Returns the keys of personal data; without them, replies about persons stay encrypted."""
+        self.written: WrittenChanges | None = None
+        """Where a worker keeps the changes that it has written; without it, each part is read from its file."""
         self._identity, self._secret = self._open(secret)
 
     @property
@@ -180,6 +201,9 @@ class DeltaJournal:
         written = [part for part, _ in encoded]
         with storage(f"write part {written[0].path}" if written else "write no part"):
             self._root.add_all({part.path: data for part, data in encoded})
+        for part in written:
+            if self.written is not None and part.kind is PartKind.CHANGES:
+                self.written.keep(part, tables[part.kind])
         return written
 
     def _encoded(self, part_kind: PartKind, rows: pa.Table, name: str) -> tuple[Part, memoryview]:
@@ -296,6 +320,8 @@ class DeltaJournal:
     def stored(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a part's rows as `read` does, and leave replies encrypted."""
         self._commits.check_open()
+        if self.written is not None and (rows := self.written.rows_of(part)) is not None:
+            return rows if columns is None else rows.select(list(columns))
         with storage(f"read part {part.path}"):
             try:
                 data = self._root.get(part.path)

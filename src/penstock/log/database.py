@@ -64,6 +64,11 @@ class HighWaterMark:
         with suppress(OSError):
             os.pwrite(self._descriptor, _with_checksum(b"%0*d" % (_DIGITS, count)), 0)
 
+    def tell(self) -> None:
+        """Write to the file, and change no mark: a copy has none."""
+        with suppress(OSError):
+            os.pwrite(self._descriptor, b"\n", _MARK_BYTES)
+
 
 class WriterLock:
     """Lets one writer at a time into a log."""
@@ -242,6 +247,11 @@ class Database:
             raise
 
     @property
+    def mark_path(self) -> Path:
+        """The file that is written to after each commit."""
+        return self._writer_lock.path
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
@@ -284,7 +294,10 @@ class Database:
                 connection.execute("COMMIT")
             finally:
                 _roll_back(connection)
-            if not self._follows:
+            # Others see the transaction from here on, and this write wakes those who wait for it.
+            if self._follows:
+                mark.tell()
+            else:
                 mark.write(reached)
 
     def checkpoint(self) -> None:

@@ -385,8 +385,6 @@ _RECORD_BYTES: Final = 100  # besides the body, roughly
 _COMMIT_BYTES: Final = 8_192  # two pages, besides the records
 _WAIT_FIRST_S: Final = 0.001
 _WAIT_LAST_S: Final = 0.005
-_WRITES_S: Final = 1.0
-"""A transaction is to be seen at the latest so long after the last write to the file, but on a disk that hangs."""
 
 
 class _Settings(TypedDict):
@@ -441,7 +439,7 @@ class SqliteLog:
         self._index_lock = threading.Lock()
         self._group = GroupCommit(self._commit, self._tidy_up)
         self._appended = Bell((_WAIT_FIRST_S, _WAIT_LAST_S))
-        self._writes = self._path.with_name(f"{self._path.name}-wal")
+        self._told = self._database.mark_path
         self._known = threading.Lock()
         self._known_end = Lsn(0)
         self._bytes_since_checkpoint = 0
@@ -612,9 +610,8 @@ class SqliteLog:
     def wait(self, after: Lsn, timeout_ms: int, partition: LogPartition = ONLY_PARTITION) -> Lsn:
         """Block until `end` exceeds `after` or the time is up; return `end`.
 
-        Appends of this process wake it at once. To notice those of other processes, it asks SQLite
-        whether the file has changed, which takes microseconds, every 1 ms at first and 5 ms later.
-        When nobody has written for a second, Linux tells of the next write.
+        Appends of this process wake it at once. Of those of other processes Linux tells. Where it does not, this asks
+        SQLite whether the file has changed, which takes microseconds, every 1 ms at first and 5 ms later.
         """
         self._check(partition)
         deadline = time.monotonic() + timeout_ms / 1000
@@ -631,15 +628,10 @@ class SqliteLog:
             # The connection is free while this thread sleeps: `close` waits for it.
             if end > after or left_s <= 0:
                 return end
-            # The bell rings when SQLite writes. Others see the transaction later, when the disk has it.
-            is_quiet = time.monotonic() - bell.rung_s > _WRITES_S
-            if is_quiet and not bell.is_watched and bell.can_be_watched:
-                bell.watch_write(self._writes)
+            if not bell.is_watched and bell.can_be_watched and bell.watch_write(self._told):
                 continue  # with another look: of a write before the watch nobody tells
-            if is_quiet and bell.is_watched:
-                pause_s = QUIET_S
-            bell.wait(heard, min(pause_s, left_s))
-            pause_s = min(pause_s * 2, _WAIT_LAST_S) if pause_s < QUIET_S else _WAIT_FIRST_S
+            bell.wait(heard, min(QUIET_S if bell.is_watched else pause_s, left_s))
+            pause_s = min(pause_s * 2, _WAIT_LAST_S)
 
     def read(self, start: Lsn, end: Lsn, partition: LogPartition = ONLY_PARTITION) -> list[Record]:
         """Return the records of [start, end), in order, checksums verified. See `Log.read`."""

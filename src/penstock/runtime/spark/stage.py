@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from penstock.base.ids import EntityKey, Epoch, LogPartition, Lsn, RequestId
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.deployment.code_in_force import is_unpacked, unpacked_here
 from penstock.deployment.loading import lines_of, load, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside
@@ -42,7 +42,7 @@ from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.files.durable import storage
 from penstock.files.layout import HELD_STATE, STATE
 from penstock.journal.api import PartKind
-from penstock.journal.delta import DeltaJournal
+from penstock.journal.delta import DeltaJournal, WrittenChanges
 from penstock.journal.shapes import Shapes
 from penstock.log.api import Log, Record
 from penstock.model.index import left_indexes
@@ -177,6 +177,8 @@ class WorkerCodes:
         self._directory = directory
         self._place = place or Place(directory.path, directory.path)
         self._code = code
+        # One for the journals of all versions: stores are fed from that of the first.
+        self._written = WrittenChanges()
         self.present = self._load(code[0])
         self._loaded = {code: self.present}
         self._enter()
@@ -235,6 +237,7 @@ class WorkerCodes:
         # The journal compares classes, and an annotation that is text is looked up in the modules of its class.
         with code.active():
             journal = self._directory.open_journal(code.app, dropped=dropped)
+        journal.written = self._written
         members = members_of(code.app)
         return WorkerCode(code.app, location, code.modules, members=members, journal=journal)
 
@@ -374,9 +377,8 @@ class Worker:
         self._far: FarRows | None = None
         if place.credentials:
             self._far = FarRows(place.credentials, host_id(place.root), self._references)
-        self._stores = directory.open_stores(
-            self._code.journal, folder=place.root, elsewhere=self._far
-        )
+        self._feed = self._code.journal
+        self._stores = directory.open_stores(self._feed, folder=place.root, elsewhere=self._far)
         self._forecast = Forecast(self._code.app)
         self._notes, self._place = place.notes, place
         self._files = RoundFiles(scratch, None if place.driver is None else far_files(data))
@@ -390,6 +392,7 @@ class Worker:
             case ApplyEpoch(owned, epoch, partitions, former):
                 self._fault.reached("in-apply")
                 self._stores.use(partitions)
+                self._is_durable(epoch)
                 for partition in owned:
                     with suppress(ComesLate):  # a later command has brought it further
                         self._stores.catch_up_one(partition, epoch, former)
@@ -402,8 +405,14 @@ class Worker:
                 if command.partitions != self._stores.partitions:
                     self._use_stores(command.partitions)
                 # The driver begins an epoch after the commit of the one before it.
-                self._code.journal.committed(Epoch(command.epoch - 1))
+                self._is_durable(Epoch(command.epoch - 1))
                 return self._on_sound_stores(partial(self._execute_any, command))
+
+    def _is_durable(self, epoch: Epoch) -> None:
+        """Take note that the driver knows an epoch to be durable."""
+        if epoch != BEFORE_FIRST:
+            self._feed.committed(epoch)
+            self._code.journal.committed(epoch)
 
     def _execute_any(self, command: _Partial) -> TaskResult:
         """Run a part of an epoch."""
