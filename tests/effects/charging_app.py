@@ -112,6 +112,16 @@ def slowly(number: int) -> tuple[float, float]:
     return began, time.monotonic()
 
 
+@effect(tries=2, timeout=timedelta(seconds=1.5))
+def mixed(how: str) -> str:
+    """Return at once, nearly always."""
+    if how == "nap":
+        time.sleep(0.5)
+    elif how != "quick":
+        _MISDEEDS[how]()
+    return how
+
+
 class Order(Entity):
     """An order; `outcomes` has each outcome that it was told."""
 
@@ -142,6 +152,15 @@ class Order(Entity):
         """Send many effects with a limit."""
         for number in range(count):
             send(slowly, number).then(self.timed)
+
+    def mix(self, kinds: list[str]) -> None:
+        """Send effects most of which are short."""
+        for how in kinds:
+            send(mixed, how).then(self.counted)
+
+    def counted(self, outcome: Outcome[str]) -> None:
+        """Note an outcome with its tries."""
+        self.outcomes.append(f"{outcome.tries} {outcome.status} {outcome.error}".strip())
 
     def timed(self, outcome: Outcome[tuple[float, float]]) -> None:
         """Note the times of a call."""
@@ -175,4 +194,4 @@ class Purchase:
 
 
 bought = flow("purchase", purchases).task(Purchase).sink("bought")
-app = App("till", Order, charge, notify, mail, poison, slowly, bought)
+app = App("till", Order, charge, notify, mail, poison, mixed, slowly, bought)

@@ -2,19 +2,28 @@
 
 import json
 import random
+import select
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
+from penstock.base.ids import RequestId
 from penstock.cli.main import execute
+from penstock.effects.callers import Call, CallEnd, CallerCode, start_caller
+from penstock.effects.secrets import Secrets
 from penstock.history.restore import fork
 from penstock.log.clock import wall_clock_us
+from penstock.model.request import Request
+from penstock.model.waiting_effect import waiting_row
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.effect_files import lineage_of, read_effects_report
@@ -186,6 +195,47 @@ def test_others_wait_for_nothing_that_hangs(till: Till) -> None:
         till.send("tell", order)
     till.await_outcomes(1, *others)
     assert any(not till.outcomes(order) for order in hanging), "they still hang"
+
+
+def test_short_calls_do_not_wait_behind_one_that_hangs(till: Till) -> None:
+    """They are given ahead to a process; if a call hangs, or ends it, they are made by others, and none counts as a try."""
+    created(till, "short", "mix")
+    till.send("mix", "short", ["quick"] * 30)
+    till.await_outcomes(30, "short")
+    kinds = ["quick"] * 60
+    kinds[10], kinds[30] = "hang", "exit"
+    till.send("mix", "mix", kinds)
+    told = till.await_outcomes(60, "mix")["mix"]
+    assert told[-1] == "2 failed it did not return within 1.5 s", "the others are told before"
+    assert Counter(told) == {
+        "1 done": 58,
+        "2 failed its process ended with exit code 7": 1,
+        "2 failed it did not return within 1.5 s": 1,
+    }
+
+
+def test_a_call_that_was_given_ahead_is_taken_back_or_made(till: Till) -> None:
+    """Never both: a call that the process has read is not taken back, and one that is taken back has no end."""
+    secrets = Secrets({}, {})
+    code = CallerCode(till.app, till.data, secrets, 64 << 20, 1 << 20, 0, threading.Lock())
+    caller = start_caller(code, on_loop=False, others=())
+    unread = caller.unread
+    assert unread is not None
+    try:
+        for number, how in enumerate(("nap", "quick", "quick")):
+            given = msgspec.Raw(msgspec.msgpack.encode([how])), msgspec.Raw(b"\x80")
+            row = waiting_row(RequestId("r~~1"), Request("", None, "mixed", *given), 1)
+            caller.call(Call(number, "id", row, 30.0), time.monotonic() + 30)
+            if how == "nap":
+                wait_until(lambda: not select.select([unread], [], [], 0)[0])
+        taken = caller.take_back()
+        ends: list[CallEnd] = []
+        while caller.calls:
+            assert select.select([caller.source], [], [], 60)[0], "the call does not end"
+            ends += caller.ends()[0]
+        assert (taken, [end.number for end in ends]) == ([1, 2], [0])
+    finally:
+        caller.end()
 
 
 def test_kills_repeat_ids_and_no_outcome(tmp_path: Path, provider: Provider) -> None:

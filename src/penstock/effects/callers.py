@@ -3,6 +3,9 @@
 A *caller* is a fork of the effect process. It reads calls from a pipe and writes their ends to another one. There are two kinds:
 one makes one call at a time, the other makes many calls of `async def` effects on one event loop. The parent kills a caller whose
 call takes too long, so nothing that a function does delays another function.
+
+A caller of the first kind may be given short calls ahead, so that it need not wait for the parent after each. Each is a packet of its pipe,
+and only one process can read a packet. So the parent can take back those that have not begun.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ import signal
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -41,6 +45,12 @@ _LENGTH: Fixed = struct.Struct("<I")
 _CHUNK: Fixed = 1 << 16
 _STATM: Fixed = 5
 """The field of `/proc/self/statm` with the number of pages that RLIMIT_DATA limits."""
+
+PACKET: Fixed = 4_096
+"""The bytes of a packet of a pipe (Linux, pipe(7)); a longer message takes several."""
+
+AHEAD_MAX: Fixed = 15
+"""The calls that a caller may be given ahead; its pipe has room for 16 packets."""
 
 BLOCKED_S: Fixed = 5.0
 """How long a call may keep the event loop before its process ends; other calls wait for the loop."""
@@ -80,6 +90,7 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True):
         leaves: Whether the caller ends then, so that it gets no other call.
         has_ended: Whether the function has ended; not if its time is over, or if it keeps the loop.
         hidden: The whole text of the failure, encrypted, if the arguments concern a person; then `error` has its kind alone.
+        took_s: The time of the call, in a caller that makes one at a time.
     """
 
     number: int
@@ -91,6 +102,7 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True):
     leaves: bool = False
     has_ended: bool = True
     hidden: bytes | None = None
+    took_s: float = 0.0
 
 
 _encode: Fixed = msgspec.msgpack.Encoder().encode
@@ -122,9 +134,15 @@ class Caller:
     """A caller, as its parent knows it.
 
     Attributes:
-        calls: The running calls, with the time at which each must have ended.
+        calls: The calls that were given to it, in order, with the time at which each must have ended; infinite for those that were
+            given ahead.
         on_loop: Whether it makes many calls of `async def` effects.
-        idle_since: When its last call ended.
+        unread: An end of its pipe, to take back calls; None if no call is given ahead.
+        function: The effect of its calls, if it makes one at a time.
+        owners: How many calls each owner has in it.
+        is_alone: Whether none is given ahead behind its call: the call has failed before, or is longer than a packet.
+        has_made: Whether a call has ended in it.
+        idle_since: When its last call ended, or the first one was given.
         received: The bytes of calls that have not ended wholly.
         given: The bytes of calls that it has not taken yet.
     """
@@ -134,16 +152,49 @@ class Caller:
     source: int
     sink: int
     process: ChildProcess
+    unread: int | None = None
     calls: dict[int, float] = field(default_factory=dict)
+    function: str = ""
+    owners: Counter[str] = field(default_factory=Counter)
+    is_alone: bool = False
+    has_made: bool = False
     idle_since: float = 0.0
     received: bytearray = field(default_factory=bytearray)
     given: bytearray = field(default_factory=bytearray)
 
     def call(self, call: Call, until: float) -> None:
-        """Take a call; `flush` hands it over, many with one write."""
+        """Take a call; `flush` hands it over, for an event loop many with one write."""
         data = _encode(call)
         self.given += _LENGTH.pack(len(data)) + data
         self.calls[call.number] = until
+        if not self.on_loop:
+            self.flush()  # so each call begins with a packet
+
+    def has_room(self, function: str, ahead: int) -> bool:
+        """Say whether a call of an effect may be given ahead, if so many may wait behind the running one."""
+        return (
+            self.unread is not None
+            and 0 < len(self.calls) <= min(ahead, AHEAD_MAX)
+            and self.function == function
+            and not self.is_alone
+        )
+
+    def take_back(self) -> list[int]:
+        """Remove the calls that it has not read, and return their numbers."""
+        numbers: list[int] = []
+        with suppress(BlockingIOError):
+            while self.unread is not None and not self.is_alone and self.calls:
+                number = _decode_call(os.read(self.unread, PACKET)[_LENGTH.size :]).number
+                del self.calls[number]
+                numbers.append(number)
+        return numbers
+
+    def begin_next(self, timeout_s: float) -> None:
+        """Count the time of the first call from now, if it was given ahead."""
+        self.idle_since = time.monotonic()
+        first = next(iter(self.calls))
+        if self.calls[first] == float("inf"):
+            self.calls[first] = self.idle_since + timeout_s
 
     def flush(self) -> bool:
         """Hand over calls, as far as the caller takes them now; return whether nothing is left. A caller that has ended is noticed by `ends`."""
@@ -185,10 +236,10 @@ class Caller:
 
     def end(self) -> str:
         """Kill it, and return how it had ended."""
-        with suppress(OSError):
-            os.close(self.sink)
-        with suppress(OSError):
-            os.close(self.source)
+        for descriptor in (self.sink, self.source, self.unread):
+            with suppress(OSError):
+                if descriptor is not None:
+                    os.close(descriptor)
         code = self.process.end()
         if code < 0:
             with suppress(ValueError):
@@ -205,23 +256,30 @@ def start_caller(code: CallerCode, *, on_loop: bool, others: Sequence["Caller"])
     Raises:
         OSError: The system cannot create a process.
     """
-    request_source, request_sink = os.pipe()
+    request_source, request_sink = os.pipe2(os.O_CLOEXEC | (0 if on_loop else os.O_DIRECT))
     reply_source, reply_sink = os.pipe()
-    closed = [request_sink, reply_source]
+    unread = None
+    if not on_loop:  # another open file, because the caller's own end waits for calls
+        unread = os.open(f"/proc/self/fd/{request_source}", os.O_RDONLY | os.O_NONBLOCK)
+    own = [request_sink, reply_source, unread]
     for other in others:
-        closed += [other.source, other.sink]
+        own += [other.source, other.sink, other.unread]
+    closed = [descriptor for descriptor in own if descriptor is not None]
     work = partial(_serve, code, request_source, reply_sink, on_loop=on_loop)
     try:
         process = start(work, None, code.still, closed)
     except OSError:
-        for descriptor in (request_source, request_sink, reply_source, reply_sink):
-            os.close(descriptor)
+        for descriptor in (request_source, request_sink, reply_source, reply_sink, unread):
+            if descriptor is not None:
+                os.close(descriptor)
         raise
     os.close(request_source)
     os.close(reply_sink)
     os.set_blocking(reply_source, False)
     os.set_blocking(request_sink, False)
-    return Caller(code, on_loop, reply_source, request_sink, process, {}, time.monotonic())
+    return Caller(
+        code, on_loop, reply_source, request_sink, process, unread, idle_since=time.monotonic()
+    )
 
 
 def _write_all(descriptor: int, data: bytes | bytearray) -> None:
@@ -264,14 +322,18 @@ def _let_go(data: Path) -> None:
 
 
 def _serve_one_by_one(code: CallerCode, source: int, sink: int) -> None:
-    with open(source, "rb", closefd=False) as calls:
-        while len(head := calls.read(_LENGTH.size)) == _LENGTH.size:
-            call = _decode_call(calls.read(*_LENGTH.unpack(head)))
-            end = _made(code, call)
-            data = _encode(end)
-            _write_all(sink, _LENGTH.pack(len(data)) + data)
-            if end.leaves:
-                os._exit(0)
+    while message := os.read(source, PACKET):
+        size = _LENGTH.size + _LENGTH.unpack_from(message)[0]
+        while len(message) < size and (packet := os.read(source, PACKET)):
+            message += packet
+        began = time.perf_counter()
+        end = _made(code, _decode_call(message[_LENGTH.size :]))
+        end = msgspec.structs.replace(end, took_s=time.perf_counter() - began)
+        data = _encode(end)
+        # Before the next call is read: if that one ends the process, all others are known.
+        _write_all(sink, _LENGTH.pack(len(data)) + data)
+        if end.leaves:
+            os._exit(0)
 
 
 def _made(code: CallerCode, call: Call) -> CallEnd:

@@ -261,6 +261,14 @@ class Queue:
             (Status.RUNNING, queued.key),
         )
 
+    def take_back(self, key: str) -> None:
+        """Undo `call` for an effect whose function was not called."""
+        self._empty.discard(Status.READY)
+        self._connection.execute(
+            "UPDATE effects SET status = ?, tries = tries - 1 WHERE key = ? AND status = ?",
+            (Status.READY, key, Status.RUNNING),
+        )
+
     def put(self, key: str, status: Status) -> None:
         """Set the status of an effect."""
         self._empty.discard(status)

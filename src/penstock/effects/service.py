@@ -26,6 +26,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.effects.callers import (
     BLOCKED_S,
+    PACKET,
     Call,
     CallEnd,
     Caller,
@@ -81,6 +82,15 @@ _JITTER: Fixed = (0.5, 1.5)
 
 _ON_LOOP_MAX: Fixed = 1_000
 """The calls of one `async def` effect at a time, without a limit of its own."""
+
+_AHEAD_S: Fixed = 0.005
+"""Calls that take so long together may be given ahead to a process."""
+
+_AHEAD_MOST_S: Fixed = 0.1
+"""If the call before them takes so long, they are taken back."""
+
+_PACKET_ROW: Fixed = PACKET - 512
+"""A longer row may not fit into a packet, and is never given ahead."""
 
 _IDLE_S: Fixed = 30.0
 """A caller that had nothing to do for so long ends."""
@@ -158,8 +168,9 @@ class _Function:
     """An effect of the application, and its running calls.
 
     Attributes:
-        most: The places: the calls at a time.
+        most: The places: the calls at a time. Calls that are given ahead take none.
         repeated: The running calls of effects that have failed before.
+        mean_s: The time of a call, as it was of late; None if it is not known.
         begun: The keys of `once=True` effects whose beginning is in the log, and that are not called yet. They have places, too:
             after a crash, the outcome of each would be unknown.
     """
@@ -169,11 +180,25 @@ class _Function:
     rates: list[Rate] = field(default_factory=list)
     running: int = 0
     repeated: int = 0
+    mean_s: float | None = None
     begun: set[str] = field(default_factory=set)
     owners: Counter[str] = field(default_factory=Counter)
     calls: int = 0
     failures: int = 0
     outcomes: int = 0
+
+    @property
+    def ahead(self) -> int:
+        """How many calls may wait in a process behind the running one."""
+        plan = self.plan
+        # The beginning of a `once=True` effect must be its own, and a rate counts beginnings.
+        if self.mean_s is None or plan.once or plan.is_async or self.rates:
+            return 0
+        return int(_AHEAD_S / max(self.mean_s, 1e-6))
+
+    def took(self, seconds: float) -> None:
+        """Learn from the time of a call."""
+        self.mean_s = seconds if self.mean_s is None else 0.9 * self.mean_s + 0.1 * seconds
 
 
 @dataclass(slots=True, eq=False)
@@ -567,11 +592,11 @@ class EffectService:
         half = max(1, function.most // 2)
         is_retry = status is Status.RETRY
         full: set[str] = set()
-        while function.running < function.most:
-            if is_retry and function.repeated >= half:
-                break
-            begun = 0 if status is Status.BEGUN else len(function.begun)
-            if function.running + begun >= function.most:
+        while True:
+            has_place = self._has_place(function, status, half)
+            ahead = function.ahead if status is Status.READY else 0
+            rooms = [each for each in self._callers if ahead and each.has_room(name, ahead)]
+            if not (has_place or rooms):
                 break
             now_s = time.monotonic()
             due_s = max((rate.due_in(now_s) for rate in function.rates), default=0.0)
@@ -580,16 +605,32 @@ class EffectService:
             queued = self._queue.next(status, name)
             if queued is None or queued.owner in full:
                 break
-            if function.owners[queued.owner] >= half:
+            may_begin = function.owners[queued.owner] < half
+            room = _room_for(queued, rooms, may_begin=may_begin)
+            if room is None and not (has_place and may_begin):
                 full.add(queued.owner)
                 continue
             full.clear()
-            if not self._begin(function, queued, is_repeated=is_retry):
+            if not self._begin(function, queued, room, is_repeated=is_retry):
                 return _WAIT_S
         return _WAIT_S
 
-    def _begin(self, function: _Function, queued: Queued, *, is_repeated: bool) -> bool:
-        """Begin a call, or note its beginning first; return whether a caller could be had."""
+    @staticmethod
+    def _has_place(function: _Function, status: Status, half: int) -> bool:
+        """Say whether a call may begin in a process that makes no other."""
+        if status is Status.RETRY and function.repeated >= half:
+            return False
+        begun = 0 if status is Status.BEGUN else len(function.begun)
+        return function.running + begun < function.most
+
+    def _begin(
+        self, function: _Function, queued: Queued, room: Caller | None, *, is_repeated: bool
+    ) -> bool:
+        """Begin a call, or note its beginning first; return whether a caller could be had.
+
+        Args:
+            room: A process to which the call can be given ahead; None: it needs a place.
+        """
         effect, plan = queued.effect, function.plan
         if plan.once and effect.state == "waiting":
             self._queue.put(queued.key, Status.RUNNING)
@@ -597,7 +638,7 @@ class EffectService:
             beginning = settlement_of(effect, "begin", error=self._claim)
             self._appender.give(queued, beginning)
             return True
-        caller = self._caller_for(plan, alone=queued.deaths > 0)
+        caller = room or self._caller_for(plan, alone=queued.deaths > 0)
         if caller is None:
             return False
         self._number += 1
@@ -609,14 +650,40 @@ class EffectService:
         self._running[call.number] = _Running(
             queued, effect_id, caller, plan.timeout_s, is_repeated
         )
-        function.running += 1
-        function.repeated += is_repeated
-        function.owners[queued.owner] += 1
+        self._take_place(function, caller, queued.owner, is_repeated=is_repeated)
         function.calls += 1
         for rate in function.rates:
             rate.take()
-        caller.call(call, time.monotonic() + plan.timeout_s + slack_s)
+        now = time.monotonic()
+        if not caller.on_loop and room is None:
+            caller.function, caller.idle_since = effect.function, now
+            caller.is_alone = is_repeated or len(queued.row) > _PACKET_ROW
+        until = now + plan.timeout_s + slack_s if room is None else float("inf")
+        caller.call(call, until)
         return True
+
+    @staticmethod
+    def _take_place(function: _Function, caller: Caller, owner: str, *, is_repeated: bool) -> None:
+        """Count a call: on an event loop it is a place itself, else its process is, and an owner has it at most once."""
+        if caller.on_loop or not caller.owners:
+            function.running += 1
+            function.repeated += is_repeated
+        if caller.on_loop or owner not in caller.owners:
+            function.owners[owner] += 1
+        caller.owners[owner] += 1
+
+    @staticmethod
+    def _give_place(function: _Function, caller: Caller, owner: str, *, is_repeated: bool) -> None:
+        caller.owners[owner] -= 1
+        if not caller.owners[owner]:
+            del caller.owners[owner]
+        if caller.on_loop or owner not in caller.owners:
+            function.owners[owner] -= 1
+            if not function.owners[owner]:
+                del function.owners[owner]
+        if caller.on_loop or not caller.owners:
+            function.running -= 1
+            function.repeated -= is_repeated
 
     def _caller_for(self, plan: EffectPlan, *, alone: bool) -> Caller | None:
         """Return a caller that can take a call; None if the system cannot create one.
@@ -640,9 +707,7 @@ class EffectService:
 
     def _take_ends(self, wait_s: float) -> None:
         """Wait for callers, and take the calls that have ended."""
-        # A caller that does not read its pipe must not stop this thread.
-        pending = [caller for caller in self._callers if not caller.flush()]
-        for key, _ in self._selector.select(min(wait_s, _FLUSH_S) if pending else wait_s):
+        for key, _ in self._selector.select(self._bounded(wait_s)):
             if key.data is None:
                 with suppress(BlockingIOError):
                     os.read(self._wake_source, 1 << 16)
@@ -652,7 +717,7 @@ class EffectService:
             for end in ends:
                 self._take_end(end)
             if ends:
-                caller.idle_since = time.monotonic()
+                self._go_on(caller)
             if has_ended or any(end.leaves for end in ends):
                 # One that says why it ends has named the call at fault; the others are made again.
                 self._lose_caller(caller, blames=not any(end.leaves for end in ends))
@@ -662,8 +727,29 @@ class EffectService:
             if is_former or now - caller.idle_since > _IDLE_S:
                 self._drop(caller)
 
+    def _bounded(self, wait_s: float) -> float:
+        """Return how long to wait for callers, after all calls are handed over."""
+        # A caller that does not read its pipe must not stop this thread.
+        pending = [caller for caller in self._callers if not caller.flush()]
+        if pending:
+            return min(wait_s, _FLUSH_S)
+        has_ahead = any(
+            caller.unread is not None and len(caller.calls) > 1 for caller in self._callers
+        )
+        return min(wait_s, _AHEAD_MOST_S) if has_ahead else wait_s
+
+    def _go_on(self, caller: Caller) -> None:
+        """Count the time of the next call of a caller, if it has one."""
+        caller.has_made = True
+        if caller.on_loop or not caller.calls:
+            caller.idle_since = time.monotonic()
+        else:
+            caller.begin_next(self._running[next(iter(caller.calls))].timeout_s)
+
     def _take_end(self, end: CallEnd) -> None:
         running = self._leave(end.number)
+        if not running.caller.on_loop:
+            self._function(running.queued.effect.function).took(end.took_s)
         if end.value is not None and _is_value(end.value):
             self._settle(running.queued, "done", value=end.value, effect_id=running.effect_id)
             return
@@ -672,13 +758,19 @@ class EffectService:
     def _leave(self, number: int) -> _Running:
         running = self._running.pop(number)
         function = self._function(running.queued.effect.function)
-        function.running -= 1
-        function.repeated -= running.is_repeated
         owner = running.queued.owner
-        function.owners[owner] -= 1
-        if not function.owners[owner]:
-            del function.owners[owner]
+        self._give_place(function, running.caller, owner, is_repeated=running.is_repeated)
         return running
+
+    def _take_back(self, caller: Caller) -> None:
+        """Let the calls be given to others that wait in a caller and have not begun."""
+        for number in caller.take_back():
+            self._give_again(number)
+
+    def _give_again(self, number: int) -> None:
+        queued = self._leave(number).queued
+        self._function(queued.effect.function).calls -= 1
+        self._queue.take_back(queued.key)
 
     def _failed(self, running: _Running, end: CallEnd, deaths: int) -> None:
         """Take the failure of a call."""
@@ -701,16 +793,19 @@ class EffectService:
             self._queue.put_later(queued.key, due_us, deaths, end.error[:ERROR_MAX])
 
     def _end_late_calls(self) -> None:
-        """Kill the callers whose call takes too long."""
+        """Kill the callers whose call takes too long, and let no call wait behind one that takes longer than others."""
         now = time.monotonic()
         for caller in list(self._callers):
+            if len(caller.calls) > 1 and now - caller.idle_since > _AHEAD_MOST_S:
+                self._take_back(caller)
             late = [number for number, until in caller.calls.items() if until < now]
             if not late:
                 continue
             if not caller.on_loop:
                 running = self._leave(late[0])
-                caller.calls.clear()
-                self._drop(caller)
+                del caller.calls[late[0]]
+                self._function(running.queued.effect.function).took(running.timeout_s)
+                self._lose_caller(caller, blames=False)
                 end = CallEnd(late[0], None, too_long(running.timeout_s), has_ended=False)
                 self._failed(running, end, running.queued.deaths)
             else:
@@ -722,7 +817,13 @@ class EffectService:
         Args:
             blames: Whether its calls may be the reason.
         """
+        unread = caller.take_back()
         lost = list(caller.calls)
+        if blames and not (lost or caller.has_made):
+            lost = unread[:1]  # else a process that cannot even begin would be made for ever
+        for number in unread:
+            if number not in lost:
+                self._give_again(number)
         caller.calls.clear()
         how = self._drop(caller)
         for number in lost:
@@ -812,6 +913,17 @@ class EffectService:
         self._tell("stopped")
         self._queue.close()
         self._selector.close()
+
+
+def _room_for(queued: Queued, rooms: Sequence[Caller], *, may_begin: bool) -> Caller | None:
+    """Return a process to which a call can be given ahead; None if it needs a place.
+
+    Args:
+        may_begin: Whether the owner may have another process.
+    """
+    if queued.deaths or len(queued.row) > _PACKET_ROW:
+        return None
+    return next((each for each in rooms if may_begin or queued.owner in each.owners), None)
 
 
 def _is_value(data: bytes) -> bool:
