@@ -236,6 +236,15 @@ def test_each_partition_can_be_tried(hosts: Hosts, *, are_there: bool) -> None:
     assert reader.get(EntityKey("Item/i1")) == STATE[EntityKey("Item/i1")]
 
 
+def test_a_host_that_holds_everything_now_asks_nobody(hosts: Hosts) -> None:
+    """The others have left: what was read from them in an earlier epoch is forgotten, and is not built again at that epoch."""
+    hosts.read()
+    hosts.far.use(Peers(2, [Peer("self", [])]))
+    hosts.far.prefetch([EntityKey("Item/i1")], STATE.get)
+    hosts.far.reach()
+    assert (hosts.taken, hosts.questions) == ([], 0)
+
+
 def test_a_key_of_each_partition_is_known() -> None:
     """For each number of partitions, the keys are in different ones."""
     for partitions in (1, 5, 64):

@@ -422,6 +422,10 @@ class FarRows:
         self._names = tuple(sorted(peer.host for peer in peers.hosts))
         self._passed.clear()
         self.close()
+        # Partitions that are on this host now get no reader: those of an earlier epoch must not be taken for theirs.
+        self._at = BEFORE_FIRST, 0
+        self._readers, self._rows, self._kept = {}, {}, 0
+        self._wanted.clear()
         return True
 
     def close(self) -> None:
