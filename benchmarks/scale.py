@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ from benchmarks.machine import machine
 from penstock.base.ids import ONLY_PARTITION, RequestId
 from penstock.engine.access import AccessSet, components
 from penstock.log.api import Entry
+from penstock.model.application import App
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.epoch_report import EpochReport
@@ -68,6 +70,27 @@ Costs = dict[str, float]
 """Microseconds of a processor for a checkout, and `rho`, a share."""
 
 
+Call = tuple[str, str | None, str, tuple[Any, ...]]
+"""A call: class, key, method and arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is measured.
+
+    Attributes:
+        spec: The application, as for `penstock run`.
+        app: The same.
+        loading: The calls that come first, and do not count.
+        calls: The calls of an epoch, none of which fails.
+    """
+
+    spec: str
+    app: App
+    loading: Sequence[Call]
+    calls: Sequence[Call]
+
+
 class MeasuredJobs(Jobs):
     """Runs commands in this process, and measures them.
 
@@ -94,7 +117,7 @@ class MeasuredJobs(Jobs):
         return [messages.decode_result(messages.encode(result)) for result in results]
 
 
-def loading() -> Iterator[tuple[str, str | None, str, tuple[Any, ...]]]:
+def loading() -> Iterator[Call]:
     """Yield the calls that fill the shop."""
     generator = np.random.default_rng(1)
     for first in range(0, ENTITIES, 500):
@@ -108,15 +131,19 @@ def loading() -> Iterator[tuple[str, str | None, str, tuple[Any, ...]]]:
         yield "", None, "load_orders", (first, baskets)
 
 
-def checkouts() -> list[tuple[str, str | None, str, tuple[Any, ...]]]:
+def checkouts() -> list[Call]:
     """Return the calls of an epoch, each of another order."""
     order = np.random.default_rng(2).permutation(ENTITIES)[:RECORDS]
     return [("Order", str(number), "reorder", ()) for number in order]
 
 
-def measured(folder: Path, tasks: int) -> Costs:
-    """Measure checkouts in epochs of some tasks."""
-    config = Config(folder, cores=1, partitions=tasks, small_epoch=0, epoch_records_max=RECORDS)
+def measured(folder: Path, tasks: int, work: Work) -> Costs:
+    """Measure calls in epochs of some tasks."""
+    # Without a bound of the time: calls that take long would become several epochs.
+    config = Config(
+        folder, cores=1, partitions=tasks, small_epoch=0, epoch_time_ms=0,
+        epoch_records_max=len(work.calls),
+    )  # fmt: skip
     directory = DataDirectory(folder)
     directory.create()
     scratch = folder / "scratch"
@@ -124,15 +151,15 @@ def measured(folder: Path, tasks: int) -> Costs:
     reports: list[EpochReport] = []
     with (
         closing(directory.open_log(config)) as log,
-        closing(directory.open_journal(shop.app)) as journal,
+        closing(directory.open_journal(work.app)) as journal,
     ):
-        jobs = MeasuredJobs(worker_settings(SPEC, config, scratch), tasks)
+        jobs = MeasuredJobs(worker_settings(work.spec, config, scratch), tasks)
         driver = EpochDriver(config, log, journal, jobs, scratch)
         driver.on_epoch.append(reports.append)
 
         def advance(calls: Sequence[tuple[Any, ...]], run: str) -> float:
             entries = [
-                Entry(RequestId(f"{run}-{number}"), *shop.app.request(*call), 0)
+                Entry(RequestId(f"{run}-{number}"), *work.app.request(*call), 0)
                 for number, call in enumerate(calls)
             ]
             log.append(entries)
@@ -140,22 +167,21 @@ def measured(folder: Path, tasks: int) -> Costs:
             driver.advance({ONLY_PARTITION: log.end()})
             return time.thread_time() - began
 
-        advance(list(loading()), "load")
-        calls = checkouts()
+        advance(work.loading, "load")
         # The driver has seen conflicts while it filled the shop, and keeps epochs in one task for a while.
         for number in range(PROBE_EVERY + 1):
-            advance(calls[number : number + 1], f"alone{number}")
+            advance(work.calls[number : number + 1], f"alone{number}")
         for run in ("warm", "warmer"):
-            advance(calls, run)
+            advance(work.calls, run)
         reports.clear()
         jobs.spent_s.clear()
-        whole_s = sum(advance(calls, f"run{epoch}") for epoch in range(EPOCHS))
+        whole_s = sum(advance(work.calls, f"run{epoch}") for epoch in range(EPOCHS))
         driver.close()
         count = sum(report.records for report in reports)
         reran = sum(report.reran for report in reports)
-        assert count == EPOCHS * RECORDS, "each epoch is counted"
+        assert count == EPOCHS * len(work.calls), "each epoch is counted"
         assert {report.tasks for report in reports} == {tasks}, "no epoch was kept in one task"
-        assert not sum(report.aborts for report in reports), "no checkout fails"
+        assert not sum(report.aborts for report in reports), "no call fails"
     run_s = jobs.spent_s[RunTransactions]
     return {
         "d": (whole_s - run_s) / count * 1e6,
@@ -163,6 +189,13 @@ def measured(folder: Path, tasks: int) -> Costs:
         "r": jobs.spent_s[ApplyEpoch] / count * 1e6,
         "rho": reran / count,
     }
+
+
+def calibrated(folder: Path, work: Work) -> Costs:
+    """Return the costs of a call for the model."""
+    one, several = measured(folder / "one", 1, work), measured(folder / "several", TASKS, work)
+    # Of several tasks: their accesses are reported and validated. Of one task: its stores are fed as those of a host.
+    return {name: round(cost, 3) for name, cost in {**several, "r": one["r"]}.items()}
 
 
 def largest_share(count: int, keys: int) -> float:
@@ -176,15 +209,17 @@ def largest_share(count: int, keys: int) -> float:
 
 
 @functools.cache
-def epoch_most(processors: int, keys: int) -> int:
+def epoch_most(processors: float, keys: int) -> int:
     """Return the checkouts of the largest epoch whose largest component is not more than the share of one processor."""
     sizes = [round(1_000 * 1.25**step) for step in range(36)]
+    if processors <= 1:
+        return sizes[-1]
     fitting = itertools.takewhile(lambda count: largest_share(count, keys) <= 1 / processors, sizes)
     return max(fitting, default=sizes[0])
 
 
 def rate(
-    costs: Costs, hosts: int, cores: int, *, keys: int, more_us: float = 0.0
+    costs: Costs, hosts: int, cores: float, *, keys: int, more_us: float = 0.0
 ) -> tuple[float, str]:
     """Return the checkouts a second of the model, and the limit that comes first.
 
@@ -234,13 +269,11 @@ def main() -> None:
     options = parser.parse_args()
     pa.set_cpu_count(1)
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-scale-") as top:
-        one = measured(Path(top) / "one", 1)
-        several = measured(Path(top) / "several", TASKS)
+        work = Work(SPEC, shop.app, list(loading()), checkouts())
+        costs = calibrated(Path(top), work)
         about = machine(Path(top))
-    # Of several tasks: their accesses are reported and validated. Of one task: its stores are fed as those of a host.
-    costs = {**several, "r": one["r"], "g": options.gateway_us}
-    costs = {name: round(cost, 3) for name, cost in costs.items()}
-    found = {"costs": costs, "curves": curves(costs), "machine": about}
+    costs["g"] = options.gateway_us
+    found: dict[str, Any] = {"costs": costs, "curves": curves(costs), "machine": about}
     for name, cost in costs.items():
         sys.stdout.write(f"{name:4} {cost:8.2f}{'' if name == 'rho' else ' µs'}\n")
     for name, points in found["curves"].items():

@@ -7,8 +7,10 @@
 - `page`: the operator's page, from one machine to three hosts, to four, and to one.
 - `elastic`: hosts join and leave, and the number of partitions changes, under load; each partition is on two hosts (`copies`).
 - `servers`: 500 requests a second; then the object store and the broker are killed for 20 seconds each.
+- `outside`: indexes, effects and the changes of a database, while hosts hold parts of the state.
+- `scaling`: 1, 2 and 4 hosts of a fifth of a core, beside the model of `benchmarks.scale`.
 
-With `--store`, and always for `drivers`, `page` and `servers`, data are in an object store and the log is in Kafka. It ends with 1 if a bound is
+With `--store`, and always for `drivers`, `page`, `servers` and `scaling`, data are in an object store and the log is in Kafka. It ends with 1 if a bound is
 exceeded, an answer is wrong, or replies and state are not those of one thread. Bounds are those of a machine that does
 nothing else.
 """
@@ -36,7 +38,9 @@ from penstock.files.layout import HELD_STATE
 from tests.checkout import SHOP
 from tests.cluster.lab import Host, Lab, lab, why_not
 from tests.cluster.operator_page import OperatorPage
-from tests.cluster.running import PORT, START_S, RunningShop, equals_one_thread
+from tests.cluster.outside import Outside
+from tests.cluster.running import PORT, RunningApplication, equals_one_thread
+from tests.cluster.scaling import HOSTS, Scaling
 from tests.faults.shop_consistency import HOST, consistency
 from tests.kafka_server import KafkaServer
 from tests.object_store import StoreServer
@@ -75,6 +79,14 @@ class Report:
                 self.exceeded.append(line)
         self.note(f"{line}   load {psutil.getloadavg()[0]:.1f}")
 
+    def at_least(self, what: str, ratio: float, bound: float) -> None:
+        """Print one ratio."""
+        line = f"{what:45} {ratio:7.2f} times   at least {bound:g}"
+        if ratio < bound:
+            line += "   MISSED"
+            self.exceeded.append(line)
+        self.note(f"{line}   load {psutil.getloadavg()[0]:.1f}")
+
     def note(self, line: str) -> None:
         """Print a line."""
         sys.stdout.write(f"{line}\n")
@@ -92,7 +104,7 @@ class Hosts:
     def __init__(self, hosts: Lab, report: Report) -> None:
         self._lab = hosts
         self._say = report.say
-        self._shop = RunningShop(hosts, partitions=len(hosts.hosts) - 1)
+        self._shop = RunningApplication(hosts, partitions=len(hosts.hosts) - 1)
         self._shop.await_tasks(len(hosts.hosts) - 1)
 
     def run(self, rounds: int) -> None:
@@ -159,7 +171,7 @@ class Drivers:
     def __init__(self, hosts: Lab, report: Report) -> None:
         self._lab = hosts
         self._say = report.say
-        self._shops = [RunningShop(hosts, at=at, partitions=2) for at in (1, 2)]
+        self._shops = [RunningApplication(hosts, at=at, partitions=2) for at in (1, 2)]
         self._shops[1].await_standby()
 
     def run(self, rounds: int) -> None:
@@ -190,7 +202,7 @@ class Drivers:
     @contextmanager
     def _fault(
         self, what: str, bound_s: float, lasts_s: float
-    ) -> Iterator[tuple[RunningShop, Host]]:
+    ) -> Iterator[tuple[RunningApplication, Host]]:
         """Let the driver fail in the block, under calls to the other host, and wait for the time of the fault."""
         driver, other = self._await_roles()
         with other.under_calls() as calls:
@@ -202,20 +214,22 @@ class Drivers:
         assert calls.statuses == {200}, calls.statuses
         assert other.drivers(), "the other one drives"
 
-    def _await_roles(self) -> tuple[RunningShop, RunningShop]:
+    def _await_roles(self) -> tuple[RunningApplication, RunningApplication]:
         """Wait until one drives and the other one can take over, and return them."""
 
-        def roles() -> tuple[RunningShop, RunningShop] | None:
+        def roles() -> tuple[RunningApplication, RunningApplication] | None:
             for one, another in itertools.permutations(self._shops):
                 if one.drivers() and another.is_standby():
                     return one, another
             return None
 
-        found: tuple[RunningShop, RunningShop] = wait_for(roles, "a driver and a standby", 180)
+        found: tuple[RunningApplication, RunningApplication] = wait_for(
+            roles, "a driver and a standby", 180
+        )
         return found
 
 
-def _only(shop: RunningShop) -> psutil.Process:
+def _only(shop: RunningApplication) -> psutil.Process:
     (driver,) = shop.drivers()
     return driver
 
@@ -227,7 +241,7 @@ class Elastic:
         self._lab = hosts
         self._report = report
         joined = len(hosts.hosts) - 1
-        self._shop = RunningShop(hosts, hosts=1, cores=joined, partitions=6, copies=2)
+        self._shop = RunningApplication(hosts, hosts=1, cores=joined, partitions=6, copies=2)
         self._shop.await_tasks(1)
 
     def run(self, rounds: int) -> None:
@@ -254,11 +268,7 @@ class Elastic:
         self._shop.await_tasks(1)
 
     def _move(self, partitions: int) -> None:
-        data, output = str(self._lab.data), self._lab.top / "run-of-rebalance.log"
-        command = [sys.executable, "-m", "penstock", "rebalance", SHOP, "--data", data]
-        command += ["--partitions", str(partitions), "--set", "copies=2"]
-        status = self._lab.hosts[0].start(command, output).wait(START_S)
-        assert status == 0, output.read_text()
+        self._shop.order("rebalance", "--partitions", str(partitions), "--set", "copies=2")
 
     def _under_calls(self, what: str, act: Callable[[], object], bound_s: float) -> None:
         with self._shop.under_calls() as calls:
@@ -279,7 +289,9 @@ class Servers:
         self._lab = hosts
         self._report = report
         # The usual time, after which a request is refused; others allow more, because brokers start slowly here.
-        self._shop = RunningShop(hosts, at=1, partitions=2, **{"kafka.append_ms": 2_000})
+        self._shop = RunningApplication(
+            hosts, at=1, apps=(SHOP,), partitions=2, **{"kafka.append_ms": 2_000}
+        )
         self._shop.await_tasks(2)
 
     def run(self, rounds: int) -> None:
@@ -391,11 +403,15 @@ async def _paced(requests: list[Request], rate: int, meanwhile: Callable[[], Non
     return answers
 
 
-PARTS: Final[dict[str, Callable[[Lab, Report], Hosts | Drivers | Elastic | Servers]]] = {
+PARTS: Final[
+    dict[str, Callable[[Lab, Report], Hosts | Drivers | Elastic | Servers | Outside | Scaling]]
+] = {
     "hosts": Hosts,
     "drivers": Drivers,
     "elastic": Elastic,
     "servers": Servers,
+    "outside": Outside,
+    "scaling": Scaling,
 }
 
 
@@ -454,11 +470,11 @@ def main() -> int:
             continue
         with (
             tempfile.TemporaryDirectory(prefix="cluster-") as top,
-            lab(Path(top), 1 + chosen.hosts) as hosts,
+            lab(Path(top), 1 + (max(HOSTS) if part == "scaling" else chosen.hosts)) as hosts,
         ):
-            if chosen.store or part in ("drivers", "servers"):
+            if chosen.store or part in ("drivers", "servers", "scaling"):
                 hosts.serve()
-            workers = range(1, 2 if part == "elastic" else 1 + chosen.hosts)
+            workers = range(1, 2 if part in ("elastic", "scaling") else 1 + chosen.hosts)
             # Two for each host: of the driver and of the standby.
             hosts.start_spark(workers, cores=2 if part == "drivers" else 1)
             try:

@@ -23,6 +23,7 @@ from penstock.runtime.spark.java import java_home
 from penstock.runtime.spark.jvm import spark_home
 from tests.kafka_server import KafkaServer
 from tests.object_store import StoreServer
+from tests.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -36,6 +37,12 @@ spark.authenticate.secret %s
 """The file for Spark's master and workers, without the secret."""
 
 _DEPLOY: Final = "org.apache.spark.deploy"
+
+_GROUPS: Final = Path("/sys/fs/cgroup/cpu")
+"""The control groups of the processor, in their first version."""
+
+_PERIOD_US: Final = 10_000
+_SHARES: Final = 64 * 1024
 
 
 def why_not() -> str:
@@ -102,6 +109,20 @@ class Host:
         self._processes.append(process)
         return process
 
+    def limit(self, cores: float) -> None:
+        """Bound the processor time of all processes on this host, and of those that they start.
+
+        Its weight is that of 64 processes, so that others that use the machine take little from what it may have.
+        """
+        group = _GROUPS / self._name
+        group.mkdir(exist_ok=True)
+        (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
+        (group / "cpu.cfs_quota_us").write_text(str(round(cores * _PERIOD_US)))
+        (group / "cpu.shares").write_text(str(_SHARES))
+        for process in self.processes():
+            with suppress(OSError):  # it has ended
+                (group / "cgroup.procs").write_text(str(process.pid))
+
     def cut(self) -> None:
         """Cut the link of this host."""
         _ip(f"-n {self._switch} link set {self._port} down")
@@ -144,6 +165,10 @@ class Host:
                     one.send_signal(signal.SIGKILL)
             process.kill()
             process.wait()
+        group = _GROUPS / self._name
+        if group.exists():
+            wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of the processes")
+            group.rmdir()
         _ip(f"netns del {self._name}")
 
 
@@ -254,9 +279,9 @@ class Lab:
         words = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
         return ["--master", self.master, "--data", str(self.data), *words]
 
-    def run(self, app: str, at: int = 0, **more: Any) -> subprocess.Popen[bytes]:
+    def run(self, apps: Sequence[str], at: int = 0, **more: Any) -> subprocess.Popen[bytes]:
         """Start `penstock run` on a host."""
-        command = [sys.executable, "-m", "penstock", "run", app, *self.settings(**more)]
+        command = [sys.executable, "-m", "penstock", "run", *apps, *self.settings(**more)]
         return self.hosts[at].start(command, self.top / f"run{at}.log")
 
     def output(self, at: int = 0) -> str:

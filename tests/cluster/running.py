@@ -1,9 +1,9 @@
-"""A shop on a cluster: `penstock run` on the first host, its tasks on the others, and calls over HTTP."""
+"""An application on a cluster: `penstock run` on one host, its tasks on the others, and calls over HTTP."""
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,21 +29,25 @@ START_S: Final = 180.0
 _PAUSE_S: Final = 0.02
 
 
-class RunningShop:
-    """The shop on one host, which runs until it is stopped."""
+class RunningApplication:
+    """An application on one host, which runs until it is stopped."""
 
-    def __init__(self, lab: Lab, at: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, lab: Lab, at: int = 0, apps: Sequence[str] = (SHOP,), **settings: Any
+    ) -> None:
         """Start it; its tasks run on all hosts but the first.
 
         Args:
             at: The host with the driver, or with a standby.
+            apps: The applications that run as one; else the shop.
         """
         self.lab = lab
         self.at = at
         hosts = len(lab.hosts) - 1
         chosen = {"hosts": hosts, "cores": hosts, "gateway.port": PORT, **settings}
-        self.process = lab.run(SHOP, at, **chosen)
-        wait_for(self._is_announced, "the shop", START_S)
+        self.apps = apps
+        self.process = lab.run(apps, at, **chosen)
+        wait_for(self._is_announced, "the application", START_S)
         self.tasks = 0
 
     def _is_announced(self) -> bool:
@@ -76,8 +80,16 @@ class RunningShop:
         wait_for(lambda: self.output().count("a task has joined") >= self.tasks, "tasks", START_S)
         return time.monotonic() - began
 
+    def order(self, command: str, *options: str) -> None:
+        """Give an order, and wait until it is carried out."""
+        settings = self.lab.settings()[2:]  # without the master
+        words = [sys.executable, "-m", "penstock", command, *self.apps, *settings]
+        output = self.lab.top / f"run-of-{command}.log"
+        status = self.lab.hosts[self.at].start([*words, *options], output).wait(START_S)
+        assert status == 0, output.read_text()
+
     def call(self, work: Callable[[httpx.Client], Any]) -> Any:
-        """Let a function call the shop from its host."""
+        """Let a function call the application from its host."""
 
         def calling() -> Any:
             with httpx.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=60) as client:
@@ -87,7 +99,7 @@ class RunningShop:
 
     @contextmanager
     def under_calls(self) -> Iterator["Stalls"]:
-        """Call the shop all the time, until the block ends."""
+        """Create items of the shop all the time, until the block ends."""
         stalls, stopping = Stalls(), threading.Event()
 
         def calling(client: httpx.Client) -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.cluster.lab import lab, why_not
-from tests.cluster.running import RunningShop, equals_one_thread
+from tests.cluster.running import RunningApplication, equals_one_thread
 from tests.kafka_server import KafkaMissing
 from tests.object_store import StoreMissing
 
@@ -55,7 +55,7 @@ def test_checkouts_on_a_cluster_equal_one_thread(
         except (StoreMissing, KafkaMissing) as missing:
             (pytest.fail if "CI" in os.environ else pytest.skip)(str(missing))
         hosts.start_spark([1, 2])
-        shop = RunningShop(hosts, small_epoch=1, partitions=2)
+        shop = RunningApplication(hosts, small_epoch=1, partitions=2)
         shop.await_tasks(2)
         assert shop.call(checkouts) == expected
         with shop.under_calls() as calls:
