@@ -122,7 +122,7 @@ def test_commands_on_a_change_work(
 
 def test_snapshot_settings_of_the_page_exist() -> None:
     """The page's section on retention names settings that exist."""
-    operations = (TOP / "docs" / "OPERATIONS.md").read_text()
+    settings = (TOP / "docs" / "SETTINGS.md").read_text()
     named = set(re.findall(r"`(history\.[a-z_]+)`", PAGE))
     assert named
-    assert {name for name in named if f"| `{name}` |" not in operations} == set()
+    assert {name for name in named if f"| `{name}` |" not in settings} == set()

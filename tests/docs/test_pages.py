@@ -15,7 +15,8 @@ from penstock.process.config import Config, meanings
 from tests.checkout import TOP
 
 GLOSSARY = TOP / "docs" / "GLOSSARY.md"
-OPERATIONS = TOP / "docs" / "OPERATIONS.md"
+SETTINGS = TOP / "docs" / "SETTINGS.md"
+GUIDE = (TOP / "docs" / "GUIDE.md", *sorted((TOP / "docs" / "guide").glob("*.md")))
 COMPUTED = {  # by the configuration, from the machine and other settings
     "data": "`.penstock/<app>`",
     "cores": "all",
@@ -43,11 +44,60 @@ def run_python(code: str, directory: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_guide_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    """The guide's snippets, one after the other, are one program that runs."""
-    program = tmp_path / "guide.py"
-    program.write_text("\n".join(snippets("docs/GUIDE.md")))
-    run_python("import runpy; runpy.run_path('guide.py')", tmp_path)
+def test_pages_of_the_guide_run_from_top_to_bottom(tmp_path: Path) -> None:
+    """The snippets of each page, one after the other, are one program that runs."""
+    pages = tmp_path / "pages"  # `types.py` must not be found as a module
+    pages.mkdir()
+    for page in GUIDE:
+        program = pages / f"{page.stem.lower().replace('-', '_')}.py"
+        program.write_text("\n".join(snippets(str(page.relative_to(TOP)))))
+    run_python(
+        "import pathlib, runpy\nfor page in sorted(pathlib.Path('pages').iterdir()): runpy.run_path(str(page))",
+        tmp_path,
+    )
+
+
+def test_guide_says_where_expressions_work(tmp_path: Path) -> None:
+    """Outside of handlers, the expressions of the table are refused, or give the value that it says."""
+    rows = re.findall(
+        r"^\| `([^`]+)`[^|]*\| ([^|]*) \| ([^|]*) \|$", where := GUIDE[0].read_text(), re.MULTILINE
+    )
+    rows = [row for row in rows if f"| `{row[0]}`" in where.partition("## Where code runs")[2]]
+    assert len(rows) == 11
+    checks = [f"check({expression!r}, {'refused' in told})" for expression, _, told in rows]
+    run_python("\n".join([ITEM, *checks]), tmp_path)
+
+
+ITEM = """
+from penstock import *
+class Item(Entity):
+    item_id: str = key()
+    email: str = unique()
+    stock: int = 0
+    def take(self, amount: int) -> None:
+        self.stock -= amount
+event, stream = 1, stream("events", int)
+App("shop", Item, flow("all", stream).sink("copies"))
+item = Item("tea")
+from penstock.testing import Kit
+client = kit = Kit(App("other", Item))
+client.call(Item.create, "tea", email="x", stock=9)
+def check(expression, refused):
+    try:
+        exec(expression)
+        found = False
+    except OutsideTransaction:
+        found = True
+    assert found is refused, expression
+"""
+
+
+def test_limits_of_the_guide_are_the_defaults(tmp_path: Path) -> None:
+    """Each setting of the table of limits has its default there, and none of `limits` is missing."""
+    told = dict(re.findall(r"`([a-z_.]+)` = (\d+)", (TOP / "docs/guide/limits.md").read_text()))
+    config = Config(data=tmp_path)
+    assert told == {name: str(attrgetter(name)(config)) for name in told}
+    assert {name for name in meanings() if name.startswith("limits.")} <= told.keys()
 
 
 def test_streams_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
@@ -72,10 +122,10 @@ def test_readme_application_runs_on_spark(tmp_path: Path) -> None:
     run_python(on_spark, tmp_path)
 
 
-def test_operations_page_names_every_setting_with_default_and_meaning(tmp_path: Path) -> None:
+def test_settings_page_names_every_setting_with_default_and_meaning(tmp_path: Path) -> None:
     """The table of settings is the configuration's; the page adds links and details to a meaning, and changes no word."""
     row = r"^\| `([a-z_.]+)` \| ([^|]*)\| ([^|]*)\|"
-    rows = re.findall(row, OPERATIONS.read_text(), re.MULTILINE)
+    rows = re.findall(row, SETTINGS.read_text(), re.MULTILINE)
     told = {name: default.strip() for name, default, _ in rows if name in meanings()}
     assert sorted(told) == sorted(meanings())
     meant = {name: re.sub(r"\[([^]]+)]\([^)]+\)", r"\1", text) for name, _, text in rows}
@@ -99,7 +149,7 @@ def test_pages_name_the_status_of_each_refusal() -> None:
         "lag_max": Overloaded,
         "reply_timeout_ms": TimedOut,
     }
-    page, meant = OPERATIONS.read_text(), meanings()
+    page, meant = SETTINGS.read_text(), meanings()
     for name, error in limits.items():
         (line,) = re.findall(rf"\| `gateway\.{name}` \|[^\n]*", page)
         for text in (line, meant[f"gateway.{name}"]):

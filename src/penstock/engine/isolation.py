@@ -6,7 +6,7 @@ are cheap to read are compared, and restored if they differ. Cyclic garbage is c
 transactions.
 
 The settings of the interpreter are changed only between `begin` and `end`. `process.tampering` handles
-settings of the operating system; docs/GUIDE.md lists the settings that are not checked.
+settings of the operating system; docs/guide/process.md lists the settings that are not checked.
 """
 
 import decimal

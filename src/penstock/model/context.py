@@ -78,7 +78,8 @@ def current() -> "Transaction":
     except LookupError:
         raise OutsideTransaction(
             "entities can be read, written and called inside a transaction only; "
-            "from outside, send a request"
+            "from outside, send a request, as client.call(item.take, 1), or kit.call(item.take, 1) in a test; "
+            "client.get('Item', key) and kit.entity('Item', key) read one"
         ) from None
 
 
