@@ -4,12 +4,16 @@ mkdocs calls the functions of this module while it builds the site (`hooks` in `
 CONTRIBUTING and CHANGELOG become pages, and links between them and the pages of `docs` become links of
 the site. A block of Mermaid becomes a picture (SVG) here, so no page needs a script
 for it. A block that Mermaid refuses, or a page that loads something from another host, ends the build.
+
+The site has the stylesheet of the console's colours and type, and its icon. `llms.txt` lists all pages for programs that read
+the documentation: each page is there as Markdown, too.
 """
 
 import re
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import mermaidx
 from mkdocs.config.defaults import MkDocsConfig
@@ -31,17 +35,28 @@ LOADS_FROM_ELSEWHERE: Final = re.compile(
     r"|<link\b[^>]*\brel=[\"']?(?:stylesheet|preload|preconnect)\b[^>]*\shref=[\"']?(?:https?:)?//[^\s\"'>]+"
     r"|<link\b[^>]*\shref=[\"']?(?:https?:)?//[^\s\"'>]+[^>]*\brel=[\"']?(?:stylesheet|preload|preconnect)\b"
 )
+STATIC: Final = TOP / "src" / "penstock" / "console" / "static"
+SHARED: Final = ("tokens.css", "icon.svg")
+"""Files of the console that the site has, too."""
+
+_LIGHT: Final = dict(
+    re.findall(r"--([a-z0-9-]+): light-dark\((#[0-9a-f]{6})", (STATIC / "tokens.css").read_text())
+)
+"""The console's light colours."""
+
 COLOURS: Final = {
-    "primaryColor": "#e0f2f1",
-    "primaryBorderColor": "#00796b",
-    "primaryTextColor": "#102a27",
-    "lineColor": "#455a64",
-    "tertiaryColor": "#f6f8f8",
-    "noteBkgColor": "#fff8e1",
-    "noteBorderColor": "#c0a050",
-    "edgeLabelBackground": "#ffffff",
+    "primaryColor": _LIGHT["accent-soft"],
+    "primaryBorderColor": _LIGHT["accent"],
+    "primaryTextColor": _LIGHT["ink"],
+    "lineColor": _LIGHT["muted"],
+    "tertiaryColor": _LIGHT["paper"],
+    "noteBkgColor": _LIGHT["sunken"],
+    "noteBorderColor": _LIGHT["warn"],
+    "edgeLabelBackground": _LIGHT["surface"],
     "fontFamily": "sans-serif",
 }
+OPTIONAL: Final = "Optional"
+"""The section of `llms.txt` that a short reading leaves out."""
 
 
 def with_links_of_the_site(text: str) -> str:
@@ -68,7 +83,63 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, address in PAGES.items():
         text = with_links_of_the_site((TOP / name).read_text())
         files.append(File.generated(config, address, content=text))
+    for name in SHARED:
+        files.append(File.generated(config, name, abs_src_path=str(STATIC / name)))
     return files
+
+
+def on_env(env: Any, config: MkDocsConfig, files: Files) -> Any:
+    """Write `llms.txt`, and each page as Markdown."""
+    site = Path(config.site_dir)
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}"]
+    section = ""
+    for name, address in addresses(config.nav or []):
+        file = files.get_file_from_path(address)
+        if file is None or file.page is None:
+            raise PluginError(f"{address} is in the navigation, and is no page")
+        if name != section:
+            lines += ["", f"## {name}", ""]
+            section = name
+        text = with_links_of_the_site(file.content_string)
+        is_made = address.startswith("api/")  # of docstrings, so its Markdown has none of its text
+        place = file.url if is_made else address
+        lines.append(f"- [{file.page.title}]({place}): {summary(text)}")
+        if is_made:
+            continue
+        target = site / address
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    (site / "llms.txt").write_text("\n".join(lines) + "\n")
+    return env
+
+
+def addresses(nav: list[Any]) -> list[tuple[str, str]]:
+    """Return the section and the address of each page of the navigation; the decisions are optional, and come last."""
+    found = [
+        (OPTIONAL if address.startswith("decisions/") else section, address)
+        for entry in nav
+        for title, inner in entry.items()
+        for section in ["Start" if isinstance(inner, str) else title]
+        for address in pages_of(inner)
+    ]
+    return sorted(found, key=lambda pair: pair[0] == OPTIONAL)
+
+
+def pages_of(entry: Any) -> Iterator[str]:
+    """Yield the addresses in an entry of the navigation."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from pages_of(inner)
+
+
+def summary(text: str) -> str:
+    """Return the first sentence of a page, in one line."""
+    paragraphs = re.split(r"\n\n+", text.partition("\n")[2].strip())
+    prose = next((each for each in paragraphs if re.match(r"[A-Z`*\[]", each)), "")
+    words = re.sub(r"\[([^]]+)]\([^)]+\)", r"\1", " ".join(prose.split()))
+    return re.split(r"(?<=[.:])\s", words)[0].rstrip(".:") + "."
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
