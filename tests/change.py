@@ -3,7 +3,8 @@
 All mutants, and all cases of a campaign, take more processor time than a change may cost. `scripts/test` runs those
 that the change concerns and some others; the commit's hash chooses them, so that a commit always runs the same ones and
 the next commit different ones. `scripts/nightly` runs all. Run as a program, it prints how many files of unit tests that
-concern the change `scripts/check` leaves out, and on further lines those that it runs.
+concern the change `scripts/check` leaves out, and on further lines those that it runs; with `in-python`, the files of tests
+that `scripts/test` runs once more in Python, and with `in-python --whole` those of `scripts/nightly`.
 """
 
 import hashlib
@@ -11,12 +12,40 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tests.checkout import TOP
 
 TRUNKS = ["origin/main", "main"]
+
+IN_PYTHON = [
+    "unit/model/test_*.py",
+    "unit/model/versions/test_*.py",
+    "unit/engine/test_*.py",
+    "differential/test_*_twins.py",
+    "differential/test_epoch_*.py",
+    "differential/test_frames.py",
+    "differential/test_packed_atoms.py",
+]
+"""Tests of entities, rows and transactions, and the random programs over them: Python takes over wherever the compiled
+implementation does not know a value."""
+
+ALIKE = [
+    *(f"unit/engine/test_{name}.py" for name in ("conflicts", "derived_ids", "first_round")),
+    *(f"unit/engine/test_{name}.py" for name in ("large_values", "order", "step")),
+    *(f"unit/model/test_{name}.py" for name in ("event_list", "refused_types", "routes")),
+    *(f"unit/model/test_{name}.py" for name in ("sharing", "signature_noise")),
+    "unit/model/versions/test_widening.py",
+    *(f"differential/test_{name}_twins.py" for name in ("deployment", "index", "log")),
+    "differential/test_epoch_pauses.py",
+]
+"""Of those, the tests that call no function that has a compiled one: they run no transaction, and follow no reference. And
+those whose programs run through the same transactions as others: deployments, files, orders."""
+
+IN_PYTHON_LEAST = 16
+"""So many of their files run for a change of other code."""
 
 T = TypeVar("T")
 
@@ -113,10 +142,45 @@ def unit_tests(change: Change, top: Path, most: int) -> tuple[list[str], int]:
     return [str(file.relative_to(top)) for file in files[:most]], max(len(files) - most, 0)
 
 
+def chosen_in_python(change: Change, top: Path) -> list[str]:
+    """Return files of tests to run in Python: all for a change of code that has two implementations, else changed ones and some."""
+    native = {path for path in change.paths if path.startswith("src/penstock/native/")}
+    both = _with_two_implementations(top) | native
+    files = all_in_python(top)
+    return choose(change, files, lambda file: {file, *both}, IN_PYTHON_LEAST, len(files))
+
+
+@cache
+def _with_two_implementations(top: Path) -> set[str]:
+    return {
+        str(file.relative_to(top))
+        for file in (top / "src").rglob("*.py")
+        if "from penstock.native.choice import core\n" in file.read_text()
+    }
+
+
+def all_in_python(top: Path) -> list[str]:
+    """Return all files of tests that may find another outcome in Python."""
+    alike = {top / "tests" / path for path in ALIKE}
+    files = {file for pattern in IN_PYTHON for file in (top / "tests").glob(pattern)}
+    return sorted(str(file.relative_to(top)) for file in files - alike)
+
+
 def parted(module: str) -> tuple[str, str, str]:
     return module.rpartition(".")
 
 
+def main(words: Sequence[str]) -> None:
+    """Print paths, which have no spaces, a line for each."""
+    if "--whole" in words:
+        lines = all_in_python(TOP)
+    elif "in-python" in words:
+        lines = chosen_in_python(change_of(TOP), TOP)
+    else:
+        chosen, left_out = unit_tests(change_of(TOP), TOP, 25)
+        lines = [str(left_out), *chosen]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
 if __name__ == "__main__":
-    chosen, left_out = unit_tests(change_of(TOP), TOP, 25)
-    sys.stdout.write("\n".join([str(left_out), *chosen]) + "\n")
+    main(sys.argv[1:])

@@ -3,7 +3,16 @@
 import subprocess
 from pathlib import Path
 
-from tests.change import Change, change_of, part_of
+from tests.change import (
+    ALIKE,
+    IN_PYTHON_LEAST,
+    Change,
+    all_in_python,
+    change_of,
+    chosen_in_python,
+    part_of,
+)
+from tests.checkout import TOP
 
 
 def test_what_changed_is_asked_of_git(tmp_path: Path) -> None:
@@ -38,3 +47,18 @@ def test_each_case_has_its_commit() -> None:
     assert parts == [part_of(cases, 2, f"commit {number}") for number in range(40)]
     assert all(part == sorted(part) and len(set(part)) == 2 for part in parts)
     assert set().union(*parts) == set(cases)
+
+
+def test_a_change_of_code_with_two_implementations_runs_all_its_tests_in_python() -> None:
+    """It may be in either of them; of other changes, each commit takes some tests, and a few dozen commits take all."""
+    every = all_in_python(TOP)
+    assert all((TOP / "tests" / path).is_file() for path in ALIKE)
+    for path in ("src/penstock/model/row_plan.py", "src/penstock/native/slots.pxi"):
+        assert set(chosen_in_python(Change("a commit", frozenset({path})), TOP)) == set(every)
+    changed = every[7]
+    parts = [
+        chosen_in_python(Change(f"commit {number}", frozenset({changed, "README.md"})), TOP)
+        for number in range(40)
+    ]
+    assert all(len(part) == IN_PYTHON_LEAST and part[0] == changed for part in parts)
+    assert set().union(*parts) == set(every)
