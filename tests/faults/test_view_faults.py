@@ -163,6 +163,33 @@ def test_lagging_view_folds_in_bounded_steps(
         assert painters(view)[0] == (0, "34")
 
 
+def test_large_epoch_is_applied_in_bounded_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The changes of one epoch are read a few at a time, and come behind those of the epochs before it in the same batch."""
+    in_steps = partial(journal_batches, rows_max=10)
+    monkeypatch.setattr(sql_view, "journal_batches", in_steps)
+    journal = MemoryJournal()
+    written = Written(journal)
+    for painters_of_epoch in (
+        {0: "first", 30: "Ida"},
+        {number: f"painter {number}" for number in range(25)},
+        {0: "last"},
+    ):
+        written.painters(painters_of_epoch)
+    batches = list(in_steps(journal, Epoch(-1), Epoch(2), in_steps=True))
+    assert [one.epoch for one in batches] == [1, 2]
+    sizes = [sum(map(len, step.values())) for step in batches[0].steps()]
+    assert sizes == [2, 10, 10, 5]
+    with following(tmp_path, journal) as view:
+        shown = painters(view)
+        assert [name for _, name in shown] == [
+            "last",
+            *(f"painter {number}" for number in range(1, 25)),
+            "Ida",
+        ]
+
+
 def test_killed_view_loses_nothing(tmp_path: Path) -> None:
     """A view that is killed at any moment goes on, and ends with the state of the journal."""
     with closing(DataDirectory(tmp_path).open_journal_of(app.name)) as journal:

@@ -1,12 +1,13 @@
 """Batches: the changes of consecutive epochs as one step, in which the last writer of a key wins.
 
 A batch ends with the epoch in which it reaches a limit, so that a view that lags far behind needs
-bounded memory.
+bounded memory. The changes of a large epoch, such as an import of millions of entities, may be read while they are applied.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -72,7 +73,8 @@ class ChangeBatch:
 
     Attributes:
         epoch: The last epoch.
-        changes: The last state of each changed key, by class name.
+        changes: The last state of each changed key, by class name, but for those of a large epoch at the end; see `steps`.
+        large: Read the changes of a large epoch, a part each.
         transactions: The journal's rows of requests from the log, in order.
         sent: The journal's rows of sent requests, in order.
         events: The rows of the atoms, in the order of epochs.
@@ -81,11 +83,13 @@ class ChangeBatch:
         rows: The number of changes, transactions and atoms.
         size: Their bytes.
         rows_max: The number of rows with which it is full.
+        in_steps: Whether to read the changes of an epoch with more rows in `steps` alone.
     """
 
     epoch: Epoch
     kinds: frozenset[PartKind] = EVERYTHING
     changes: dict[str, EntityStates] = field(default_factory=lambda: defaultdict(dict))
+    large: list[Callable[[], pa.Table]] = field(default_factory=list)
     transactions: list[pa.Table] = field(default_factory=list)
     sent: list[pa.Table] = field(default_factory=list)
     events: list[pa.Table] = field(default_factory=list)
@@ -93,19 +97,26 @@ class ChangeBatch:
     rows: int = 0
     size: int = 0
     rows_max: int = ROWS_MAX
+    in_steps: bool = False
 
     def take(self, journal: Journal, commit: Commit) -> None:
         """Add the next epoch."""
         assert commit.epoch == self.epoch + 1, f"epoch {commit.epoch} after {self.epoch}"
         records = 0
+        changed = sum(part.rows for part in commit.parts if part.kind is PartKind.CHANGES)
+        is_large = self.in_steps and changed > self.rows_max  # then it fills the batch
         for part in commit.parts:
             if part.kind not in self.kinds:
+                continue
+            if part.kind is PartKind.CHANGES and is_large:
+                self.large.append(partial(journal.read, part))
+                self.rows += part.rows
                 continue
             rows = journal.read(part)
             self.rows += rows.num_rows
             self.size += rows.nbytes
             if part.kind is PartKind.CHANGES:
-                self._change(rows)
+                self._update(rows)
             elif part.kind is PartKind.EVENTS:
                 self.events.append(rows)
             elif part.kind is PartKind.SENT:
@@ -126,15 +137,28 @@ class ChangeBatch:
         requests = joined(self.transactions, self.sent)
         return requests.slice(max(0, requests.num_rows - most))
 
-    def _change(self, rows: pa.Table) -> None:
-        entities = rows["entity"].combine_chunks().dictionary_encode()
-        codes = entities.indices.to_numpy()
-        for code, name in enumerate(entities.dictionary.to_pylist()):
-            is_only = len(entities.dictionary) == 1
-            own = rows if is_only else rows.filter(pa.array(codes == code))
-            self.changes[name].update(
-                zip(own["key"].to_pylist(), own["state"].to_pylist(), strict=True)
-            )
+    def steps(self) -> Iterator[Mapping[str, EntityStates]]:
+        """Yield all changes, in steps that follow each other; the last state of a key counts."""
+        yield self.changes
+        for read in self.large:
+            rows = read()
+            for start in range(0, rows.num_rows, self.rows_max):
+                yield dict(_states_in(rows.slice(start, self.rows_max)))
+
+    def _update(self, rows: pa.Table) -> None:
+        for name, states in _states_in(rows):
+            self.changes[name].update(states)
+
+
+def _states_in(rows: pa.Table) -> Iterator[tuple[str, EntityStates]]:
+    """Yield the name and the states of each class in rows of the journal."""
+    entities = rows["entity"].combine_chunks().dictionary_encode()
+    codes = entities.indices.to_numpy()
+    for code, name in enumerate(entities.dictionary.to_pylist()):
+        is_only = len(entities.dictionary) == 1
+        of_class = rows if is_only else rows.filter(pa.array(codes == code))
+        keys, states = of_class["key"].to_pylist(), of_class["state"].to_pylist()
+        yield name, dict(zip(keys, states, strict=True))
 
 
 def snapshot_batches(snapshots: Snapshots, manifest: Manifest) -> Iterator[ChangeBatch]:
@@ -156,13 +180,15 @@ def journal_batches(
     upto: Epoch,
     kinds: frozenset[PartKind] = EVERYTHING,
     rows_max: int = ROWS_MAX,
+    *,
+    in_steps: bool = False,
 ) -> Iterator[ChangeBatch]:
-    """Yield the epochs of (after, upto] as batches of some kinds of rows."""
-    batch = ChangeBatch(after, kinds, rows_max=rows_max)
+    """Yield the epochs of (after, upto] as batches of some kinds of rows; `in_steps` as in `ChangeBatch`."""
+    batch = ChangeBatch(after, kinds, rows_max=rows_max, in_steps=in_steps)
     for commit in journal.commits(after, upto):
         batch.take(journal, commit)
         if batch.full:
             yield batch
-            batch = ChangeBatch(batch.epoch, kinds, rows_max=rows_max)
+            batch = ChangeBatch(batch.epoch, kinds, rows_max=rows_max, in_steps=in_steps)
     if batch.epochs:
         yield batch

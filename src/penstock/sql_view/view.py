@@ -595,7 +595,7 @@ class View:
         begin = None if self._code is None else self._code.next_since(following)
         if begin is not None:  # its rows need the tables of that deployment
             upto = min(upto, Epoch(begin - 1))
-        batches = journal_batches(self._journal, self._store.epoch, upto)
+        batches = journal_batches(self._journal, self._store.epoch, upto, in_steps=True)
         while (batch := self._apply_next(batches)) is not None:
             with self._changed:
                 self._changed.notify_all()

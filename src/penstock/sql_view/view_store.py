@@ -17,6 +17,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -251,11 +252,16 @@ class ViewStore:
         requests = batch.newest_requests(self._settings.requests_max)
         kept = self._kept + requests.num_rows
         with self._transaction():
-            for name, changes in batch.changes.items():
+            merged: set[str] = set()
+            for name, changes in chain.from_iterable(step.items() for step in batch.steps()):
                 if name in self.tables:
+                    merged.add(name)
                     self._merge(name, changes)
                 elif name == EFFECT:
                     change_effect_rows(self._connection, changes, self._cells.bytes_max)
+            # The values that needed the wide types may be among those that have gone.
+            for name in sorted(each for each in merged if self.tables[each].wide):
+                self._narrow(name)
             if batch.epochs:
                 self._insert(f"{SYSTEM}.epochs", epoch_rows(batch.epochs))
             if requests.num_rows:
@@ -384,9 +390,6 @@ class ViewStore:
             self._remove(name, gone)
         if rows is not None:
             put_rows(self._connection, self.tables[name], rows)
-        # The value that needed the wide types may be among those that have gone.
-        if self.tables[name].wide:
-            self._narrow(name)
 
     def _remove(self, name: str, gone: list[str]) -> None:
         try:
