@@ -191,6 +191,9 @@ def remind(due: datetime) -> None:
     for one in Appointment.by_state(State.BOOKED, first=MAILS_MAX):
         if one.starts > due + NOTICE:
             break
+        if not Patient.exists(one.patient):  # erased: another patient may have the time
+            one.delete()
+            continue
         one.state = State.REMINDED
         text = (
             f"{one.practitioner.name} expects you on {one.starts:%d %B at %H:%M}, {one.room.name}."

@@ -71,13 +71,14 @@ class State(Enum):
     CHARGING = "charging"
     OPEN = "open"
     PAID = "paid"
+    VOID = "void"
 
 
 class Invoice(Entity, internal=("create", "upsert", "delete")):
     """An invoice for a visit; its number is the id of the appointment."""
 
     number: str = key()
-    patient: Patient = reference(exists=True)
+    patient: Patient
     cents: int
     due: date
     state: State = State.CHARGING
@@ -155,6 +156,9 @@ def dun(due: datetime) -> None:
     for one in Invoice.by_state(State.OPEN, first=MAILS_MAX):
         if one.due >= due.date():
             break
+        if not Patient.exists(one.patient):  # erased: there is no address any more
+            one.state = State.VOID
+            continue
         one.due = due.date() + DAYS
         text = f"Invoice {one.number} of {one.cents / 100:.2f} EUR is due. {one.problem}"
         send(post, [one.patient.email], "Your invoice", text)

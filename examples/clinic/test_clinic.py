@@ -9,7 +9,17 @@ from penstock import Aborted, Answer, Final, Mailed, NotUnique
 from penstock.testing import Kit
 
 from . import app
-from .appointments import HOLD, NOTICE, Appointment, Room, appointments, hold, offer, wait_for
+from .appointments import (
+    HOLD,
+    LENGTH,
+    NOTICE,
+    Appointment,
+    Room,
+    appointments,
+    hold,
+    offer,
+    wait_for,
+)
 from .invoices import Invoice, Service
 from .outside import card, post
 from .people import Patient, Practitioner
@@ -225,9 +235,17 @@ def test_address_belongs_to_one_patient(kit: Kit) -> None:
         kit.call(ADA.move, "bob@example.org")
 
 
-def test_erased_patient_is_gone_with_her_address(kit: Kit) -> None:
-    """Her appointments are cancelled before; another person may have the address."""
-    kit.call(booked(kit, ADA).cancel)
+def test_erased_patient_stops_no_mail_to_others(kit: Kit, outside: Outside) -> None:
+    """Her appointment and her invoice are passed over, and another person may have her address."""
+    outside.answer = Answer(402)
+    for number, patient in enumerate((ADA, BOB)):
+        kit.call(booked(kit, patient, MORNING + number * LENGTH).finish, "control")
+        booked(kit, patient, MORNING + (2 + number) * LENGTH)
     kit.erase("Patient", "ada")
-    assert kit.entity("Patient", "ada") is None
-    kit.call(BOB.move, "ada@example.org")
+    kit.call(EVE.move, "ada@example.org")
+    for _ in range(9):
+        kit.clock.advance(timedelta(days=2))
+        kit.settle()
+    mails = [("bob@example.org", "Your appointment"), ("bob@example.org", "Your invoice")]
+    assert outside.mails == mails
+    assert len(kit.entities("Appointment")) == 3
