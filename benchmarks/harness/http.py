@@ -41,6 +41,7 @@ from penstock.journal.api import PartKind
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.process_limits import keep_present_objects
+from penstock.runtime.spark.class_archive import RECORDING
 from penstock.sql_view.view_client import view_epoch
 
 HOST: Final = "127.0.0.1"
@@ -213,6 +214,7 @@ def running(data: Path, gateways: int = 1, *assignments: str, app: str = EXAMPLE
     with words.open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             _await_ready(data, gateways, process, words)
+            await_archive(process.pid)
             yield port
         finally:
             process.terminate()
@@ -230,6 +232,26 @@ def _await_ready(data: Path, gateways: int, process: subprocess.Popen[bytes], wo
             last = words.read_text(errors="replace")[-2_000:]
             raise OperationalError(f"the application did not start:\n{last}")
         time.sleep(0.05)
+
+
+def await_archive(pid: int) -> None:
+    """Wait while a process of a family makes Java's class archive: a second Java would share the processor for a minute.
+
+    Raises:
+        OperationalError: It takes too long.
+    """
+    deadline = time.monotonic() + FILL_S
+    while any(map(_makes_archive, psutil.Process(pid).children(recursive=True))):
+        if time.monotonic() > deadline:
+            raise OperationalError("the class archive of Java is not made")
+        time.sleep(0.2)
+
+
+def _makes_archive(process: psutil.Process) -> bool:
+    try:
+        return RECORDING in process.cmdline()
+    except psutil.Error:  # it has ended
+        return False
 
 
 def fill(data: Path, count: int, seed: int) -> None:

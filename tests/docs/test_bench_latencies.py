@@ -2,17 +2,25 @@
 
 import asyncio
 import math
+import os
 import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
+import pytest
 import uvloop
 
 from benchmarks import page, stream_apps, stream_latency
-from benchmarks.harness.http import is_checkout, sent_checkouts
+from benchmarks.harness.http import await_archive, is_checkout, sent_checkouts
 from benchmarks.harness.latencies import Timed, latencies_of, send_all
 from benchmarks.harness.load import Load, Request
 from benchmarks.harness.shop import EXAMPLE
+from penstock.runtime.spark.class_archive import RECORDING
 from tests.gateway_thread import HOST, RunningGateway
+from tests.waiting import wait_for
 
 
 def test_sent_checkouts_have_both_latencies(tmp_path: Path) -> None:
@@ -36,6 +44,23 @@ def test_sent_checkouts_have_both_latencies(tmp_path: Path) -> None:
         assert accepted_ms is not None
         assert committed_ms is not None
         assert accepted_ms <= committed_ms
+
+
+def test_a_benchmark_waits_for_the_class_archive() -> None:
+    """It begins when no process that it has started makes the archive any more."""
+    program = "import sys; sys.stdin.read()"
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", program, RECORDING], stdin=subprocess.PIPE
+        ) as maker,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        wait_for(lambda: RECORDING in psutil.Process(maker.pid).cmdline(), "the maker")
+        waiting = pool.submit(await_archive, os.getpid())
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        maker.communicate()
+        waiting.result(60)
 
 
 def test_all_connections_open_before_the_first_request() -> None:

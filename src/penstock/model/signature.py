@@ -128,11 +128,8 @@ class Signature:
         self._by_name: dict[str, msgspec.msgpack.Decoder[Any]] = {}
         self._given: dict[str, GivenType] = {}
         self._shape = inspect.Signature(list(parameters))
-        # If a call names all arguments, `bind` has nothing to check.
-        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        self._whole = {parameter.name for parameter in parameters if parameter.kind in by_name}
-        if len(self._whole) < len(parameters):
-            self._whole.add("")  # no argument has this name
+        self._whole = _named_of(parameters)
+        self._needed = {parameter.name for parameter in needed} | (self._whole & {""})
 
     def settle(self) -> None:
         """Make the plan, after `bind` of every class that an argument may refer to; no transaction runs code of a type."""
@@ -190,8 +187,7 @@ class Signature:
         if tag is not None:
             named = {name: value for name, value in named.items() if name != NAMES}
         try:
-            if positional or named.keys() != self._whole:
-                self._shape.bind(*positional, **named)
+            self._bind(positional, named)
             row = [self._lower(self._at(i), value) for i, value in enumerate(positional)]
             by_position = msgspec.Raw(ENCODER.encode(row))
             by_name = self._encode_named(min(len(row), len(self._positional)), named, tag)
@@ -274,9 +270,21 @@ class Signature:
         if self._rest is not None:
             arguments += [self._of_msgpack(self._rest, raw) for raw in beyond]
         more = {name: self._of_name(name, raw) for name, raw in {**moved, **given}.items()}
-        if arguments or more.keys() != self._whole:
-            self._shape.bind(*arguments, **more)
+        self._bind(arguments, more)
         return arguments, more
+
+    def _bind(self, positional: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Check that arguments fit the parameters.
+
+        Raises:
+            TypeError: They do not.
+        """
+        names = [each.name for each in self._positional[: len(positional)]]
+        given = named.keys() | names
+        # Of a name that is given twice there is one, and an argument without a parameter has none.
+        if len(given) == len(positional) + len(named) and self._needed <= given <= self._whole:
+            return
+        self._shape.bind(*positional, **named)  # slower, and names the parameter
 
     def _names_in(self, listed: msgspec.Raw | None) -> list[str]:
         """Return the names of the parameters to which arguments by position belong."""
@@ -534,6 +542,12 @@ def with_checked_result(
         return result
 
     return checked
+
+
+def _named_of(parameters: Sequence[inspect.Parameter]) -> set[str]:
+    """Return the parameters that can be given by name; and an empty text, which no call can give, if there are others."""
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {parameter.name if parameter.kind in by_name else "" for parameter in parameters}
 
 
 def _heads_of(names: Sequence[str]) -> tuple[msgspec.Raw, ...]:

@@ -1,6 +1,8 @@
 """Arguments that come from outside as arbitrary bytes are accepted or refused, and break nothing."""
 
 import contextlib
+import inspect
+import itertools
 from typing import Any
 
 import msgspec
@@ -129,3 +131,34 @@ def test_the_types_of_arguments_in_json_are_checked() -> None:
         assert ORDER.of_json(b'["a", 2]') == (["a", 2], {})
         with pytest.raises(RequestError, match="amount"):
             ORDER.of_json(b'["a", "two"]')
+
+
+@transactional
+def open_to(first: int, second: int = 2, *, third: int, fourth: int = 4) -> None: ...
+
+
+@transactional
+def open_to_more(first: int, *rest: int, third: int = 3, **more: int) -> None: ...
+
+
+@transactional
+def by_place_only(first: int, /, second: int = 2) -> None: ...
+
+
+@pytest.mark.parametrize("function", [open_to, open_to_more, by_place_only])
+def test_arguments_fit_as_python_says(function: Any) -> None:
+    """Every number of arguments by position with every set of names is accepted or refused as `inspect` does."""
+    signature = App(function.__name__.replace("_", ""), function).signature("", function.__name__)
+    shape = inspect.signature(function)
+    names = ("first", "second", "third", "fourth", "unknown")
+    for count in range(4):
+        for chosen in itertools.product((False, True), repeat=len(names)):
+            positional = [0] * count
+            named = dict.fromkeys(itertools.compress(names, chosen), 0)
+            try:
+                shape.bind(*positional, **named)
+            except TypeError:
+                with pytest.raises(TypeError):
+                    signature._bind(positional, named)
+            else:
+                signature._bind(positional, named)
