@@ -47,6 +47,11 @@ those whose programs run through the same transactions as others: deployments, f
 IN_PYTHON_LEAST = 16
 """So many of their files run for a change of other code."""
 
+_CHOOSES = re.compile(
+    r"^from penstock\.(native\.choice import core|model\.row_plan import .*)$", re.M
+)
+"""A module that has the Python beside what is compiled: it asks for the compiled module, or for the plan of a class."""
+
 T = TypeVar("T")
 
 
@@ -155,7 +160,7 @@ def _with_two_implementations(top: Path) -> set[str]:
     return {
         str(file.relative_to(top))
         for file in (top / "src").rglob("*.py")
-        if "from penstock.native.choice import core\n" in file.read_text()
+        if _CHOOSES.search(file.read_text())
     }
 
 
