@@ -45,7 +45,7 @@ from penstock.runtime.spark.class_archive import RECORDING
 from penstock.sql_view.view_client import view_epoch
 
 HOST: Final = "127.0.0.1"
-START_S: Final = 120.0
+START_S: Final = 300.0
 STOP_S: Final = 90.0
 FILL_S: Final = 3_600
 AMOUNT: Final = 1_000_000

@@ -4,8 +4,8 @@ The rows are a function of the entities alone, so a driver and the serial runtim
 rows of each index that its code lacks.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 
 import msgspec
 
@@ -18,9 +18,6 @@ from penstock.model.index_rows import built
 
 RowsOf = Callable[[str], Iterable[tuple[EntityKey, bytes]]]
 """Returns the rows of the state whose keys begin with a prefix, in order."""
-
-_Entry = tuple[EntityKey, bytes, str]
-"""The name of the row of a value, the entry there, and the text of the key."""
 
 _encode: Callable[[str], bytes] = msgspec.msgpack.Encoder().encode
 
@@ -68,11 +65,14 @@ def indexed_values(
 ) -> Iterator[tuple[str, list[bytes]]]:
     """Yield the text of the key, and the values on which the indexes depend, of each entity; raises as `index_updates`."""
     begin, indexed = len(entity_type.prefix), entity_type.indexed_values
+    head = None if entity_type.personal else entity_type.row_head
     for key, row in rows:
         text = key[begin:]
-        value = entity_type.key_at(text)
         try:
-            values = indexed.of(entity_type.opened(value, entity_type.present(value, row)))
+            if head is None or not row.startswith(head):
+                value = entity_type.key_at(text)
+                row = entity_type.opened(value, entity_type.present(value, row))
+            values = indexed.of(row)
         except Unencodable as error:
             raise Unencodable(f"{entity_type.name} {text!r}: {error}") from error
         yield text, values
@@ -82,30 +82,52 @@ def _built(
     indexes: Sequence[Index], entities: Iterable[tuple[str, list[bytes]]]
 ) -> Iterator[tuple[EntityKey, bytes]]:
     """Yield all rows of indexes of one class."""
-    entries: list[list[_Entry]] = [[] for _ in indexes]
+    every: list[_Holders | _Entries] = [
+        _Holders(index) if index.is_unique else _Entries(index) for index in indexes
+    ]
     for text, values in entities:
-        for each, own in zip(indexes, entries, strict=True):
-            group = each.group_of(values)
-            if group is not None:
-                entry = b"" if each.is_unique else each.entry_of(values, entry_end(text))
-                own.append((each.row_of(group), entry, text))
-    for each, own in zip(indexes, entries, strict=True):
-        own.sort()
-        yield from _rows_of(each, own)
+        for each in every:
+            each.take(text, values)
+    for each in every:
+        yield from each.rows()
 
 
-def _rows_of(each: Index, entries: Sequence[_Entry]) -> Iterator[tuple[EntityKey, bytes]]:
-    """Yield the rows of one index, whose entries are in order."""
-    begin = 0
-    while begin < len(entries):
-        name, _, text = entries[begin]
-        end = begin + 1
-        while end < len(entries) and entries[end][0] == name:
-            end += 1
-        if not each.is_unique:
-            yield from built(name, map(itemgetter(1), entries[begin:end])).items()
-        elif end - begin > 1:
-            raise each.shared(text, entries[begin + 1][2])
-        else:
-            yield name, _encode(text)
-        begin = end
+# The name of a row is made once for each value, and not for each entity.
+
+
+class _Holders:
+    """The entities of a unique index, by their values."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._texts: dict[bytes, str] = {}
+
+    def take(self, text: str, values: Sequence[bytes]) -> None:
+        """Take the next entity; raises `NotUnique` if an earlier one has its value."""
+        group = self._index.group_of(values)
+        if group is not None:
+            holder = self._texts.setdefault(group, text)
+            if holder != text:
+                raise self._index.shared(holder, text)
+
+    def rows(self) -> Iterator[tuple[EntityKey, bytes]]:
+        for group, text in self._texts.items():
+            yield self._index.row_of(group), _encode(text)
+
+
+class _Entries:
+    """The entries of another index, by the values of their entities."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._entries: dict[bytes, list[bytes]] = defaultdict(list)
+
+    def take(self, text: str, values: Sequence[bytes]) -> None:
+        """Take the next entity."""
+        group = self._index.group_of(values)
+        if group is not None:
+            self._entries[group].append(self._index.entry_of(values, entry_end(text)))
+
+    def rows(self) -> Iterator[tuple[EntityKey, bytes]]:
+        for group, entries in self._entries.items():
+            yield from built(self._index.row_of(group), sorted(entries)).items()
