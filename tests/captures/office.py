@@ -194,6 +194,10 @@ class Office:
         assert report is not None
         return f"{report.reason}; {report.remedy}"
 
+    def await_reason(self, text: str) -> None:
+        """Wait until the report has a text, which no former report has."""
+        wait_until(lambda: text in str(self.report()), lambda: f"{self.report()}")
+
     def with_settings(self, **settings: Any) -> None:
         """Change the settings of the capture."""
         changed = replace(self.config.captures["crm"], **settings)

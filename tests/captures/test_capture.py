@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.cluster import Cluster
 from penstock.orders.capture_orders import CaptureOrder
+from penstock.process.capture_files import read_slot_note, write_slot_note
 from penstock.process.view_files import Held, end_hold, hold
 from tests.captures.office import SPEC, USERS, Office, capturing, wait_until
 from tests.views.processes import driving
@@ -120,6 +122,17 @@ def test_a_lost_slot_is_refused_and_read_again_by_an_order(
         office.give("SELECT pg_replication_slot_advance('slot_lost', pg_current_wal_lsn())")
         with capturing(office):
             assert "slot slot_lost has moved to" in office.await_refusal()
+        # The server is a promoted standby that lacks changes, or a restored backup of itself.
+        note = read_slot_note(office.data, "crm")
+        assert note is not None
+        assert note.timeline == 1
+        lost = "the database has lost changes that this directory has: they go up to"
+        ends = [(replace(note, confirmed=1 << 60), f"{lost} 10000000/0, and its history up to")]
+        ends.append((replace(note, timeline=7), "and its history up to 0/1,"))
+        for wrong, told in ends:
+            write_slot_note(office.data, "crm", wrong)
+            with capturing(office):
+                office.await_reason(told)
 
 
 def test_a_changed_table_stops_before_its_rows(postgres: Cluster, tmp_path: Path) -> None:

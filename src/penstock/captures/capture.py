@@ -22,6 +22,7 @@ from penstock.captures.atoms import AtomMaker, Ended, MadeAtom
 from penstock.captures.pgoutput import Relation, message_in
 from penstock.captures.postgres_source import (
     PostgresSource,
+    ServerState,
     SlotState,
     SourceProblem,
     SourceRefused,
@@ -325,7 +326,7 @@ class Capture:
             raise SourceRefused("; and ".join(complaints))
         untaken = tuple(f"{form.table}.{column}" for form in forms for column in form.untaken)
         self._report = replace(self._report, untaken=untaken, slot=self._slot)
-        system, slot = source.system(), source.slot(self._slot)
+        server, slot = source.server(), source.slot(self._slot)
         note = read_slot_note(self._data, self._name)
         position = self._position()
         if note is not None and note.ordered > self._report.ordered:
@@ -335,16 +336,17 @@ class Capture:
         if position is None or not self._is_read(position) or is_ordered:
             self._make_free(source, slot, note)
             wanted = SlotNote(
-                system,
+                server.system,
                 self._slot,
                 generation + 1,
                 0,
                 tuple(self._stream.tables),
                 self._orders.rebuild,
+                server.timeline,
             )
             self._read(source, forms, wanted)
             return
-        self._go_on(source, forms, position, note, slot, system)
+        self._go_on(source, forms, position, note, slot, server)
 
     @staticmethod
     def _is_read(position: SourcePosition) -> bool:
@@ -419,12 +421,20 @@ class Capture:
         position: SourcePosition,
         note: SlotNote | None,
         slot: SlotState | None,
-        system: str,
+        server: ServerState,
     ) -> None:
         """Follow the slot, if it goes on where the stream ends."""
         again = _AGAIN.format(self._name)
-        if note is not None and note.system != system:
+        if note is not None and note.system != server.system:
             raise SourceRefused("the address leads to another database server than before", again)
+        taken = max(position.source_lsn, 0 if note is None else note.confirmed)
+        if shared := self._shared(source, note, server, taken):
+            # Behind it, the same positions stand for other changes.
+            raise SourceRefused(
+                f"the database has lost changes that this directory has: they go up to {lsn_text(taken)}, and its history up to "
+                f"{lsn_text(shared)}, because a standby was promoted or a backup restored",
+                again,
+            )
         if slot is None:
             raise SourceRefused(
                 f"the database has no slot {self._slot} any more, so changes behind {lsn_text(position.source_lsn)} may be lost",
@@ -447,11 +457,22 @@ class Capture:
         tables = tuple(self._stream.tables)
         if note is None or not is_own:
             note = SlotNote(
-                system, self._slot, position.generation, 0, tables, self._report.ordered
+                server.system, self._slot, position.generation, 0, tables, self._report.ordered
             )
         if new := [table for table in tables if table not in note.tables]:
             raise SourceRefused(f"the rows of {', '.join(new)} were not read yet", again)
+        note = replace(note, timeline=server.timeline)
         self._follow(source, self._maker_at(source, forms, position), note)
+
+    @staticmethod
+    def _shared(
+        source: PostgresSource, note: SlotNote | None, server: ServerState, taken: int
+    ) -> int:
+        """Return where the history of the server has left that of the stream; 0 if it has all that was taken."""
+        end = server.reached
+        if note is not None and note.timeline not in (0, server.timeline):
+            end = min(end, source.end_of_timeline(note.timeline, server.timeline))
+        return max(1, end) if end < taken else 0
 
     def _follow(self, source: PostgresSource, maker: AtomMaker, note: SlotNote) -> None:
         self._note = replace(note, tables=tuple(self._stream.tables))

@@ -90,6 +90,20 @@ class SlotState(NamedTuple):
     is_ours: bool
 
 
+class ServerState(NamedTuple):
+    """A database server.
+
+    Attributes:
+        system: Its identity, which a copy of its files has, too.
+        timeline: The number of its history, which a promotion or a restored backup changes.
+        reached: The position that its log has reached.
+    """
+
+    system: str
+    timeline: int
+    reached: int
+
+
 class Payload(NamedTuple):
     """A piece of the stream of changes: a message, or without one a mark that everything before `end_lsn` was sent."""
 
@@ -140,10 +154,21 @@ class PostgresSource:
 
     # Questions.
 
-    def system(self) -> str:
-        """Return the identity of the server, which a copy of its files has, too."""
+    def server(self) -> ServerState:
+        """Return which server it is."""
         result = self._done(self._replication(), "IDENTIFY_SYSTEM")
-        return (result.get_value(0, 0) or b"").decode()
+        system, timeline, reached = (result.get_value(0, column) or b"" for column in range(3))
+        return ServerState(system.decode(), int(timeline), _lsn(reached))
+
+    def end_of_timeline(self, former: int, timeline: int) -> int:
+        """Return the position at which a timeline has left a former one; 0 if it does not come from it."""
+        if timeline < 2:
+            return 0  # the first one has no history
+        result = self._done(self._replication(), f"TIMELINE_HISTORY {timeline}")
+        lines = (line.split() for line in (result.get_value(0, 1) or b"").splitlines())
+        ends = {words[0]: words[1] for words in lines if len(words) > 1 and words[0].isdigit()}
+        end = ends.get(str(former).encode())
+        return 0 if end is None else _lsn(end)
 
     def check_server(self) -> None:
         """Refuse a server that cannot give changes to this user."""

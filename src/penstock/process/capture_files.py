@@ -92,6 +92,8 @@ class SlotNote(msgspec.Struct, frozen=True):
         confirmed: The position up to which the database may forget its log.
         tables: The tables that were read.
         ordered: The number of the last order to read the tables again that was carried out.
+        timeline: The timeline of the server: it has another one after a standby was promoted, or a backup restored; 0 in notes of an
+            earlier Penstock.
     """
 
     system: str
@@ -100,6 +102,7 @@ class SlotNote(msgspec.Struct, frozen=True):
     confirmed: int = 0
     tables: tuple[str, ...] = ()
     ordered: int = 0
+    timeline: int = 0
 
 
 def folder_of(data: Path, name: str) -> Path:
