@@ -263,7 +263,7 @@ def test_a_class_that_takes_no_import_is_refused(
         ("a.csv", b"item_id,stock\na,1\n", "no column 'price'"),
         ("a.csv", b"item_id,price,price\na,1,2\n", "several columns"),
         ("a.csv", b"item_id,price\na,1,2\n", "Expected 2 columns"),
-        ("a.csv", b"item_id,price\n\xff,1\n", "invalid UTF8"),
+        ("a.csv", b"item_id,price\n\xff,1\n", "save the file as text in UTF-8"),
         ("a.csv", b"", "has no header"),
         ("a.jsonl", b"", "no rows"),
         ("a.parquet", b"item", "Parquet"),

@@ -62,7 +62,9 @@ def arguments_of(app: App, waiting: WaitingEffect) -> tuple[Sequence[Any], dict[
     try:
         return signature.decode(request.positional, request.named)
     except RequestError as error:
-        raise RequestError(f"the arguments do not fit the code in force: {error}") from error
+        raise RequestError(
+            f"the arguments do not fit the code in force: {error}; deploy code that takes them, and then retry this effect"
+        ) from error
 
 
 def encoded_result(signature: Signature, value: Any, bytes_max: int) -> bytes:

@@ -121,7 +121,10 @@ def _reading(source: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, csv.Error) as error:
-        raise RequestError(f"{source}: {str(error).partition(chr(10))[0]}") from error
+        why = str(error).partition("\n")[0]
+        is_encoding = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in why
+        remedy = "; save the file as text in UTF-8" if is_encoding else ""
+        raise RequestError(f"{source}: {why}{remedy}") from error
     except OSError as error:
         why = error.strerror or str(error).partition("\n")[0]
         raise OperationalError(f"cannot read {source}: {why}") from error
