@@ -20,6 +20,7 @@ from penstock.engine.execute import Executor
 from penstock.engine.replay import RequestRow
 from penstock.history import audit_hook
 from penstock.model.time_limit import Interrupted
+from penstock.process.logs import mute_handlers
 
 _NO_REQUEST: Final = RequestId("")
 
@@ -63,9 +64,11 @@ class Sandbox:
         self._without_bytecode = sys.dont_write_bytecode
         sys.dont_write_bytecode = True  # handlers may import
         audit_hook.enter(self._refuse)
+        mute_handlers(muted=True)
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        mute_handlers(muted=False)
         audit_hook.leave()
         sys.dont_write_bytecode = self._without_bytecode
 

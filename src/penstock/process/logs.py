@@ -43,7 +43,7 @@ def configure(role: str, form: str, level: str, stream: TextIO | None = None) ->
         stream: The stream to write to; standard error if None.
     """
     root = logging.getLogger()
-    for handler in [own for own in root.handlers if isinstance(own.formatter, Lines)]:
+    for handler in own_outputs():
         root.removeHandler(handler)
     output = logging.StreamHandler(stream or sys.stderr)
     output.addFilter(_is_wanted)
@@ -54,6 +54,11 @@ def configure(role: str, form: str, level: str, stream: TextIO | None = None) ->
     for name, least in QUIET.items():
         logging.getLogger(name).setLevel(max(least, root.level))
     logging.captureWarnings(capture=True)
+
+
+def own_outputs() -> list[logging.Handler]:
+    """Return the log output that `configure` has set, as a list; empty before it has."""
+    return [each for each in logging.getLogger().handlers if isinstance(each.formatter, Lines)]
 
 
 def configure_service(role: str, form: str, level: str) -> None:
@@ -127,8 +132,26 @@ def _with_request(record: logging.LogRecord) -> bool:
     return True
 
 
+def mute_handlers(*, muted: bool) -> None:
+    """Drop what handlers write to the log output of this process, because they run again; or end this."""
+    last = [logging.lastResort] if logging.lastResort else []  # without any output
+    for output in [*logging.getLogger().handlers, *last]:
+        (output.addFilter if muted else output.removeFilter)(_is_outside)
+
+
+def _is_outside(_record: logging.LogRecord) -> bool:
+    """Say whether no handler of the application writes an event."""
+    from penstock.model.context import active  # noqa: PLC0415 -- like `_with_request`
+
+    return active() is None
+
+
 class Lines(logging.Formatter):
     """Turns events into lines."""
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        """Return the traceback of an event; empty without an exception. A line of another process has its text alone."""
+        return self.formatException(record.exc_info) if record.exc_info else record.exc_text or ""
 
 
 class TextLines(Lines):
@@ -136,10 +159,10 @@ class TextLines(Lines):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return an event as one line, and a traceback below it."""
-        facts = "".join(f" {name}={_shown(value)}" for name, value in _extras(record).items())
+        facts = "".join(f" {name}={_shown(value)}" for name, value in extras_of(record).items())
         event = _printable(record.getMessage())
         line = f"{_time(record)} {record.levelname.lower()} {record.name}: {event}{facts}"
-        traceback = self.formatException(record.exc_info) if record.exc_info else ""
+        traceback = self._traceback(record)
         return "\n".join([line, *(f"  {_printable(row)}" for row in traceback.splitlines())])
 
 
@@ -160,14 +183,14 @@ class JsonLines(Lines):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "role": self._role,
-            "pid": os.getpid(),
+            "role": getattr(type(record), "role", self._role),
+            "pid": record.process,
             "event": record.getMessage(),
         }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        for name, value in _extras(record).items():
-            line[f"{name}_" if name in line else name] = _plain(value)
+        if traceback := self._traceback(record):
+            line["exception"] = traceback
+        for name, value in extras_of(record).items():
+            line[f"{name}_" if name in line else name] = plain(value)
         return json.dumps(line)
 
 
@@ -176,11 +199,12 @@ def _time(record: logging.LogRecord) -> str:
     return told.replace("+00:00", "Z")
 
 
-def _extras(record: logging.LogRecord) -> dict[str, object]:
+def extras_of(record: logging.LogRecord) -> dict[str, object]:
+    """Return the values of an event that stand in `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
-def _plain(value: object) -> Any:
+def plain(value: object) -> Any:
     """Return a value as JSON has it; a value that JSON does not have becomes text."""
     match value:
         case None | bool() | int() | str():
@@ -188,9 +212,9 @@ def _plain(value: object) -> Any:
         case float() if math.isfinite(value):
             return value
         case dict():
-            return {str(name): _plain(item) for name, item in value.items()}
+            return {str(name): plain(item) for name, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [plain(item) for item in value]
         case _:
             return str(value)
 

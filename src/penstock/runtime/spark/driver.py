@@ -38,6 +38,7 @@ from penstock.orders.partitions import partitions_in_force
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
 from penstock.process.fault import Fault
+from penstock.process.held_lines import write_held
 from penstock.process.incidents import IncidentLog, incident_of
 from penstock.runtime.spark.control import ControlEffect, ControlEpochs
 from penstock.runtime.spark.division import DEATHS_MAX, Division
@@ -152,6 +153,9 @@ class EpochDriver:
 
     _unclear: tuple[Commit, int, ControlEffect | None] | None = None
     """A commit whose outcome is unknown, with the number of its records, and the effect of its control record."""
+
+    _lines: Sequence[bytes] = ()
+    """The lines of handlers in the epoch that is being committed."""
 
     use_schedules: Callable[[Sequence[Schedule]], None] = staticmethod(_ignore)
 
@@ -519,6 +523,7 @@ class EpochDriver:
         partitions = (effect and effect.partitions) or self._jobs.partitions
         checksum = self._log.checksum(Lsn(reached[ONLY_PARTITION] - 1))
         commit = Commit(epoch, reached, parts, self._time_us, atoms, partitions, checksum)
+        self._lines = [run for result in results for run in result.lines]
         self._put(commit, count, effect)
 
     def _put(self, commit: Commit, count: int, effect: ControlEffect | None) -> None:
@@ -530,6 +535,11 @@ class EpochDriver:
             raise
         self._unclear = None
         self._fault.reached("after-commit")
+        lines, self._lines = self._lines, ()
+        try:
+            write_held(lines)
+        except Exception:  # noqa: BLE001 -- the epoch is committed, also if its lines are lost
+            _log.exception("lines of handlers are lost", extra={"epoch": commit.epoch})
         self._epoch = commit.epoch
         self._positions = dict(commit.positions)
         self._atoms = dict(commit.atoms)

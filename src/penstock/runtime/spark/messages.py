@@ -320,6 +320,8 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         largest: The most events of an atom of its requests.
         roots: The methods and functions that the transactions in the parts called, and how often.
         samples: Calls between members that this run observed.
+        lines: The encoded lines that the handlers of the transactions in the parts have written with `logging`
+            (`process.held_lines`).
         phases_ms: Milliseconds of each phase.
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
@@ -352,6 +354,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
     failure: Failure | None = None
     died: bool = False
     deaths: dict[str, str] = {}
+    lines: list[bytes] = []
 
     def mentions(self) -> Mentions:
         """Return the mentions, for the memory of accesses."""

@@ -12,7 +12,7 @@ from penstock.journal.api import Journal, PartKind
 from penstock.process.fault import Fault
 from penstock.runtime.spark.cascade_columns import atom_counts, event_counts
 from penstock.runtime.spark.messages import TaskResult
-from penstock.runtime.spark.rows import Tables, merge, roots_of
+from penstock.runtime.spark.rows import Tables, lines_of, merge, roots_of
 
 _REPEATABLE: Final = pa.array(sorted(REPEATABLE))
 
@@ -49,6 +49,7 @@ def publish(
         atoms={} if events is None else atom_counts(events),
         events={} if events is None else event_counts(events),
         roots=roots_of(outputs),
+        lines=lines_of(outputs),
     )
 
 

@@ -6,6 +6,7 @@ the position of the record that wrote last, and each other row has the position 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +19,16 @@ from penstock.engine.access import Positions
 from penstock.engine.execute import Outcome
 from penstock.journal.api import SCHEMAS, PartKind
 from penstock.log.api import Record
+from penstock.process.held_lines import LineHolder
 from penstock.runtime.spark.cascade_columns import NO_ATOMS, POSITION, CascadeRows
 from penstock.runtime.spark.step_relay import RelayWriter
 
 _ROOT: Final = pa.field("root", pa.string())  # the method that the request called
+_LINES: Final = pa.field("lines", pa.binary())  # that its handlers have written with `logging`
 
 Tables = dict[PartKind, pa.Table]
 """Rows by kind, for kinds that have rows: `SCHEMAS` and a column `position` (uint32); transactions also have `root`
-(string)."""
+(string) and `lines` (binary)."""
 
 
 class RoundRows:
@@ -34,12 +37,14 @@ class RoundRows:
     Attributes:
         relay: Takes the records that may have workflow steps, where another task runs the steps at the same time.
         steps_s: The seconds of the workflow steps.
+        lines: The encoded lines of handlers, by the position of their record, for records that have some.
     """
 
     def __init__(self, epoch: Epoch, relay: RelayWriter | None = None) -> None:
         self._epoch = epoch
         self.relay = relay
         self.steps_s = 0.0
+        self.lines: dict[int, bytes] = {}
         self._rows: list[tuple[int, LogPartition, Record, Outcome, str | None]] = []
         self.cascades = CascadeRows()
         self._writers: dict[EntityKey, int] = {}  # the position of the last writer
@@ -64,6 +69,11 @@ class RoundRows:
         writers = self._writers
         for key in keys:  # most records write a few keys
             writers[key] = position
+
+    def take_lines(self, position: int, holder: LineHolder, failures: Mapping[str, str]) -> None:
+        """Add the lines of the handlers of a record; `failures` has the codes of its failures by request id."""
+        if lines := holder.take(failures):
+            self.lines[position] = lines
 
     def tables(
         self, written: dict[EntityKey, bytes | None], atoms: Mapping[str, int] = NO_ATOMS
@@ -97,8 +107,11 @@ class RoundRows:
                 pa.array([outcome.reply for outcome in outcomes], pa.binary()),
                 pa.array(np.array(positions, np.uint32)),
                 pa.array(roots, pa.string()),
+                pa.array(map(self.lines.get, positions), pa.binary())
+                if self.lines
+                else pa.nulls(count, pa.binary()),
             ],
-            schema=SCHEMAS[PartKind.TRANSACTIONS].append(POSITION).append(_ROOT),
+            schema=SCHEMAS[PartKind.TRANSACTIONS].append(POSITION).append(_ROOT).append(_LINES),
         )
 
     def _changes(self, written: dict[EntityKey, bytes | None]) -> pa.Table:
@@ -178,3 +191,14 @@ def roots_of(outputs: Sequence[Tables]) -> dict[str, int]:
     ]
     counts = pc.value_counts(pa.chunked_array(chunks, pa.string()).drop_null())
     return {str(entry["values"]): int(entry["counts"].as_py()) for entry in counts}
+
+
+def lines_of(outputs: Sequence[Tables]) -> list[bytes]:
+    """Return the lines of the handlers of all outputs, in the order of their records."""
+    found: list[tuple[int, bytes | None]] = []
+    for tables in outputs:
+        if PartKind.TRANSACTIONS in tables:
+            rows = tables[PartKind.TRANSACTIONS].select(["position", "lines"])
+            if rows["lines"].null_count < len(rows):
+                found += zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    return [lines for _, lines in sorted(found, key=itemgetter(0)) if lines is not None]

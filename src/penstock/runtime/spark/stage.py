@@ -31,7 +31,7 @@ from penstock.engine.calls import CallSampler, Member, Sample, Site, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.forecast import Forecast
 from penstock.engine.mentions import MentionCollector
-from penstock.engine.streams.cascade import PublishedAtom, cascade_of
+from penstock.engine.streams.cascade import Cascade, PublishedAtom, cascade_of
 from penstock.engine.streams.cascade_runner import SHARE_S, CascadeTime
 from penstock.engine.streams.derived_ids import MARK
 from penstock.engine.streams.key_shares import KeyShare
@@ -52,6 +52,7 @@ from penstock.model.versions.waiting_types import waiting_types
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
 from penstock.process.guard import Guard, TamperedWith
+from penstock.process.held_lines import line_holder
 from penstock.process.presence import host_id
 from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
@@ -385,6 +386,7 @@ class Worker:
         self._fault = Fault(settings.fault)
         self._heavy: set[str] = set()
         self._records: tuple[list[LogRange], Records] = ([], [])
+        self._lines = line_holder()
 
     def perform(self, command: WorkerCommand) -> TaskResult:
         """Run a command of the driver."""
@@ -406,6 +408,7 @@ class Worker:
                     self._use_stores(command.partitions)
                 # The driver begins an epoch after the commit of the one before it.
                 self._is_durable(Epoch(command.epoch - 1))
+                self._lines.begin_task()
                 return self._on_sound_stores(partial(self._execute_any, command))
 
     def _is_durable(self, epoch: Epoch) -> None:
@@ -683,11 +686,15 @@ class Worker:
         if quarantine.careful and decided is None:
             quarantine.measure()
         if outcome is None:
+            self._lines.take({})
             return 0
         rows.add(position, partition, record, outcome, task.root)
         rows.wrote(position, task.wrote)
         cascade = task.cascade
         if cascade is None:
+            if self._lines.wrote:
+                failed = {str(record.request_id): outcome.error} if outcome.error else {}
+                rows.take_lines(position, self._lines, failed)
             return _size_of(outcome)
         if with_steps and cascade.has_steps:
             failure = None if outcome.error is None else decode_failure(outcome.reply)
@@ -697,6 +704,8 @@ class Worker:
             if rows.relay is not None and cascade.has_steps:
                 rows.relay.add(position, partition, record, outcome, cascade)
             size = rows.cascades.add(position, partition, record, cascade)
+        if self._lines.wrote:
+            rows.take_lines(position, self._lines, _failures(record, outcome, cascade))
         return _size_of(outcome) + size
 
     def _task(self, stores: PartitionedReader, *, tracked: bool) -> Task:
@@ -760,6 +769,8 @@ class Worker:
                 for work in guard.each(works):
                     self._fault.reached("in-steps")
                     left -= run_steps(task, rows, quarantine, work)
+                    if self._lines.wrote:
+                        rows.take_lines(work.position, self._lines, {})
                     if left < 0:
                         return TaskResult(stopped_at=work.position)
             own = rows.tables(task.written, command.atoms)
@@ -769,6 +780,7 @@ class Worker:
                 published,
                 relay=str(relay.path) if relay else "",
                 phases_ms={"steps": rows.steps_s * 1e3},
+                lines=list(rows.lines.values()),
             )
         return TaskResult()
 
@@ -783,6 +795,13 @@ def _attempt() -> int:
     """Return a number that no other attempt at a task has."""
     attempt = TaskContext.get()
     return attempt.taskAttemptId() if attempt else os.getpid()
+
+
+def _failures(record: Record, outcome: Outcome, cascade: Cascade) -> dict[str, str]:
+    """Return the codes of the failures of a record's request and of those that it has sent, by request id."""
+    sent = ((request.request_id, request.outcome.error) for request in cascade.completed)
+    every = ((record.request_id, outcome.error), *sent)
+    return {str(request_id): error for request_id, error in every if error is not None}
 
 
 def _size_of(outcome: Outcome) -> int:

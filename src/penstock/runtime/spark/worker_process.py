@@ -25,6 +25,7 @@ from penstock.errors import (
 from penstock.files.shared_root import be_patient
 from penstock.model.request import Failure
 from penstock.process import logs
+from penstock.process.held_lines import WORKER, hold_lines
 from penstock.process.metrics import count_store_requests
 from penstock.process.process_limits import offer_this_process
 from penstock.runtime.spark import messages
@@ -151,7 +152,8 @@ def _worker(settings: bytes) -> Worker:
         _WORKERS.clear()
         _WORKERS[settings] = worker
         return worker
-    logs.configure("worker", decoded.log_format, decoded.log_level)
+    logs.configure(WORKER, decoded.log_format, decoded.log_level)
+    hold_lines()
     offer_this_process()
     os.register_at_fork(after_in_child=_end_child)
     be_patient()
