@@ -105,7 +105,7 @@ def health_in(data: Path) -> Health:
             _outcomes(data, since_us, recent_us),
             len(failed_in(data, FAILED_MAX).requests),
         )
-    except PenstockError:  # the page says by other means that there is no view
+    except PenstockError:  # `/readyz` says that the view is missing
         outcomes, waiting = None, None
     return Health(
         recent_s=RECENT_S,

@@ -87,7 +87,7 @@ class LineHolder(logging.Handler):
         self._task_size = 0
 
     def begin_task(self) -> None:
-        """Forget the lines of a task that has failed, and begin another one."""
+        """Forget the lines of a task that has failed, and begin the next task."""
         self._begin_run()
         self._task_size, self._is_full = 0, False
 
@@ -105,7 +105,7 @@ class LineHolder(logging.Handler):
         return True
 
     def take(self, failures: Mapping[str, str]) -> bytes:
-        """Return the encoded lines of a run, and begin another one; empty if there is nothing to say.
+        """Return the encoded lines of a run, and begin the next run; empty if it has none.
 
         Args:
             failures: The codes of the failures of the run's requests, by request id; their lines say so.
@@ -127,7 +127,7 @@ class LineHolder(logging.Handler):
 
 
 def held(record: logging.LogRecord) -> HeldLine:
-    """Return a record as a line that needs no object of the handler; what cannot be shown is named."""
+    """Return a record as a line without objects of the handler; a value that cannot be shown is named."""
     transaction = active()
     facts = {name: _safely(partial(_plain, value)) for name, value in extras_of(record).items()}
     request = facts.pop("request", None)  # which the handler may give
@@ -149,7 +149,7 @@ def held(record: logging.LogRecord) -> HeldLine:
 
 
 def _safely(show: Callable[[], object]) -> Any:
-    # The texts of values are user code. What is no `Exception` leaves the handler, as an interrupt must.
+    # The texts of values are user code. An interrupt is no `Exception`, and leaves the handler.
     try:
         return show()
     except Exception as error:  # noqa: BLE001 -- the line must not be lost, and must not fail the request
@@ -179,7 +179,7 @@ def _cut(request: str, facts: dict[str, Any]) -> HeldLine:
 
 
 def hold_lines() -> LineHolder:
-    """Let the log output of this process, which `logs.configure` has set, hold the lines of handlers."""
+    """Hold the lines of handlers in the log output of this process, which `logs.configure` has set."""
     root = logging.getLogger()
     (output,) = own_outputs()
     root.removeHandler(output)
@@ -201,7 +201,7 @@ class _WorkerRecord(logging.LogRecord):
 
 
 def write_held(runs: Iterable[bytes]) -> None:
-    """Write the lines of committed runs to the log output of this process; to standard error if none is set.
+    """Write the lines of committed runs to the log output of this process, or to standard error before `logs.configure`.
 
     An output that fails loses the line, as `logging` has it, and nothing else.
     """

@@ -133,7 +133,7 @@ def _with_request(record: logging.LogRecord) -> bool:
 
 
 def mute_handlers(*, muted: bool) -> None:
-    """Drop what handlers write to the log output of this process, because they run again; or end this."""
+    """Drop the lines of handlers that run again from the log output of this process; or end this."""
     last = [logging.lastResort] if logging.lastResort else []  # without any output
     for output in [*logging.getLogger().handlers, *last]:
         (output.addFilter if muted else output.removeFilter)(_is_outside)

@@ -195,10 +195,10 @@ def roots_of(outputs: Sequence[Tables]) -> dict[str, int]:
 
 def lines_of(outputs: Sequence[Tables]) -> list[bytes]:
     """Return the lines of the handlers of all outputs, in the order of their records."""
-    found: list[tuple[int, bytes | None]] = []
+    placed: list[tuple[int, bytes | None]] = []
     for tables in outputs:
         if PartKind.TRANSACTIONS in tables:
             rows = tables[PartKind.TRANSACTIONS].select(["position", "lines"])
             if rows["lines"].null_count < len(rows):
-                found += zip(*(column.to_pylist() for column in rows.columns), strict=True)
-    return [lines for _, lines in sorted(found, key=itemgetter(0)) if lines is not None]
+                placed += zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    return [lines for _, lines in sorted(placed, key=itemgetter(0)) if lines is not None]
