@@ -69,6 +69,16 @@ def test_table_names_its_epoch(running: Path) -> None:
     assert "2 rows" in shown.stdout.decode()
 
 
+@pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["status"]])
+def test_a_running_view_is_asked_without_slow_packages(running: Path, command: list[str]) -> None:
+    """One answer over a socket needs no HTTP client; and for SQL, the view alone needs DuckDB."""
+    program = "import sys; from penstock.cli.main import execute; execute(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    arguments = [sys.executable, "-c", program, *command, "--data", str(running)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert {"httpx", "duckdb"} & set(done.stderr.split()) == set()
+    assert "epoch" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("shape", ["csv", "json", "arrow"])
 def test_programs_get_the_answer_alone(running: Path, shape: str) -> None:
     """Standard output holds only the answer; the epoch is on standard error."""

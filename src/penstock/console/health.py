@@ -19,7 +19,7 @@ from penstock.orders.pauses import PauseFile
 from penstock.process.load_history import KEPT_S, LoadSample, percentile_ms, read_samples
 from penstock.sql_view.failed_requests import failed_in
 from penstock.sql_view.query_body import QueryBody
-from penstock.sql_view.view_client import query, socket_of, view_client
+from penstock.sql_view.view_client import query_view, socket_of
 
 RECENT_S: Final = 300
 """The seconds that count as now; they are compared with the rest of the hour before them."""
@@ -133,5 +133,4 @@ def _outcomes(data: Path, since_us: int, recent_us: int) -> Outcomes:
         datetime.fromtimestamp(at / 1_000_000, UTC).isoformat() for at in (since_us, recent_us)
     ]
     body = msgspec.json.encode(QueryBody(_OUTCOMES, times))
-    with view_client(socket) as client:
-        return msgspec.json.decode(query(client, body, NDJSON, None).content, type=Outcomes)
+    return msgspec.json.decode(query_view(socket, body, NDJSON).content, type=Outcomes)

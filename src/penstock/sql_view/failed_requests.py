@@ -6,6 +6,7 @@ request is in the list if its last attempt has failed and the application has no
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from penstock.engine.failure import REPEATABLE
 from penstock.engine.streams.derived_ids import MARK, OF_NO_REQUEST
 from penstock.errors import ViewUnavailable
 from penstock.sql_view.query_body import QueryBody
-from penstock.sql_view.view_client import EncodedAnswer, query, socket_of, view_client
+from penstock.sql_view.view_client import EncodedAnswer, query_view, socket_of
 
 LISTED_MAX: Final = 1_000
 """The most requests of a list."""
@@ -82,5 +83,4 @@ def failed_in(data: Path, most: int = LISTED_MAX) -> FailedRequests:
     socket = socket_of(data)
     if socket is None:
         raise ViewUnavailable("no SQL view runs here; penstock run starts one")
-    with view_client(socket) as client:
-        return list_failed(lambda body, accept: query(client, body, accept, None), most)
+    return list_failed(partial(query_view, socket), most)

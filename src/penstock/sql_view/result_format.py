@@ -11,7 +11,7 @@ A DECIMAL with the places of an attribute, or with more, has no zeros at its end
 import math
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -22,7 +22,9 @@ from penstock.base.decimals import DECIMAL_PLACES, short_decimal
 from penstock.base.json_keys import float_text
 from penstock.errors import QueryError
 from penstock.snapshots.text import interval_text, json_text
-from penstock.sql_view.query import QueryResult
+
+if TYPE_CHECKING:  # a program that only asks loads no DuckDB
+    from penstock.sql_view.query import QueryResult
 
 EPOCH: Final = b"penstock.epoch"
 """The key of the epoch in the metadata of an Arrow schema."""
@@ -51,7 +53,7 @@ def accepted_format(accept: str) -> ResultFormat:
     return ResultFormat.JSON
 
 
-def encode_result(result: QueryResult, result_format: ResultFormat) -> bytes:
+def encode_result(result: "QueryResult", result_format: ResultFormat) -> bytes:
     """Return the body of a result."""
     match result_format:
         case ResultFormat.JSON:
@@ -72,7 +74,7 @@ def json_rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _json(result: QueryResult) -> bytes:
+def _json(result: "QueryResult") -> bytes:
     columns = [
         {"name": name, "type": type_}
         for name, type_ in zip(result.table.column_names, result.types, strict=True)
@@ -93,7 +95,7 @@ def _csv(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _arrow(result: QueryResult) -> bytes:
+def _arrow(result: "QueryResult") -> bytes:
     metadata = {**(result.table.schema.metadata or {}), EPOCH: str(result.epoch).encode()}
     table = result.table.replace_schema_metadata(metadata)
     sink = pa.BufferOutputStream()
@@ -102,7 +104,7 @@ def _arrow(result: QueryResult) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _parquet(result: QueryResult) -> bytes:
+def _parquet(result: "QueryResult") -> bytes:
     metadata = {**(result.table.schema.metadata or {}), EPOCH: str(result.epoch).encode()}
     sink = pa.BufferOutputStream()
     parquet.write_table(result.table.replace_schema_metadata(metadata), sink, compression="zstd")

@@ -4,8 +4,15 @@ The gateways, `/metrics` and `penstock sql` all reach the view through this modu
 DuckDB nor the application.
 """
 
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
+from socket import AF_UNIX
+from socket import socket as Socket  # noqa: N812 -- a class
 from typing import IO, TYPE_CHECKING, Final
 
 from penstock.base.http import CALLER, EPOCH, JSON, decode_error
@@ -24,6 +31,7 @@ URL: Final = "http://view"
 CONNECT_S: Final = 5.0
 _STATUS_S: Final = 2.0
 _PART: Final = 1 << 18
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +48,58 @@ def socket_of(data: Path) -> str | None:
     return str(views[0].details["socket"]) if views else None
 
 
-def view_client(socket: str, timeout: "httpx.Timeout | float | None" = None) -> "httpx.Client":
-    """Return a client of the view that listens at a socket."""
-    import httpx  # noqa: PLC0415 -- most processes ask no view
+# The client of the standard library: httpx takes a quarter of a second to load, and `penstock status` needs no more than one answer.
 
-    # A TLS context would cost more than everything else here, and a socket ignores it.
-    transport = httpx.HTTPTransport(verify=False, trust_env=False, uds=socket)
-    return httpx.Client(transport=transport, base_url=URL, trust_env=False, timeout=timeout)
+
+class _ViewConnection(HTTPConnection):
+    """A connection to the socket of a view.
+
+    Args:
+        timeout_s: The longest time for each part of a response; None waits for ever.
+    """
+
+    def __init__(self, socket: str, timeout_s: float | None) -> None:
+        super().__init__("view")
+        self._socket = socket
+        self._timeout_s = timeout_s
+
+    def connect(self) -> None:
+        """Connect to the socket, at most `CONNECT_S` long."""
+        self.sock = Socket(AF_UNIX)
+        self.sock.settimeout(CONNECT_S)
+        self.sock.connect(self._socket)
+        self.sock.settimeout(self._timeout_s)
+
+
+@contextmanager
+def _response(
+    socket: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    headers: Mapping[str, str] = _NO_HEADERS,
+    timeout_s: float | None,
+) -> Iterator[HTTPResponse]:
+    """Send a request to a view, and give the response; raises `Unreachable` if the view does not answer."""
+    with closing(_ViewConnection(socket, timeout_s)) as connection:
+        try:
+            connection.request("GET" if body is None else "POST", path, body, dict(headers))
+            response = connection.getresponse()
+        except (OSError, HTTPException) as error:
+            raise _unreachable(error) from error
+        yield response
+
+
+def _read(response: HTTPResponse, most: int | None = None) -> bytes:
+    """Return the next bytes of a response, or all that follow; raises `Unreachable` if it breaks off."""
+    try:
+        return response.read(most)
+    except (OSError, HTTPException) as error:
+        raise _unreachable(error) from error
+
+
+def _unreachable(error: Exception) -> Unreachable:
+    return Unreachable(f"the SQL view does not answer: {error!r}")
 
 
 def async_view_client(socket: str, timeout_s: float) -> "httpx.AsyncClient":
@@ -67,17 +120,36 @@ def view_epoch(data: Path) -> Epoch | None:
     socket = socket_of(data)
     if socket is None:
         return None
-    import httpx  # noqa: PLC0415 -- most processes ask no view
+    try:
+        with _response(socket, "/status", timeout_s=_STATUS_S) as response:
+            return Epoch(int(json.loads(_read(response))["epoch"]))
+    except (Unreachable, ValueError, KeyError):
+        return None
 
-    with view_client(socket, _STATUS_S) as client:
-        try:
-            return Epoch(int(client.get("/status").json()["epoch"]))
-        except (httpx.HTTPError, ValueError, KeyError):
-            return None
+
+def query_view(
+    socket: str, body: bytes, accept: str, timeout_s: float | None = None
+) -> EncodedAnswer:
+    """Send a query to a view and return the answer.
+
+    Args:
+        body: The encoded `QueryBody`.
+        timeout_s: The longest time for each part of the answer. By default the view alone limits it.
+
+    Raises:
+        Unreachable: The view does not answer.
+        PenstockError: It answers with this error.
+    """
+    headers = {"Accept": accept, "Content-Type": JSON}
+    with _response(socket, "/sql", body, headers=headers, timeout_s=timeout_s) as response:
+        content = _read(response)
+        if response.status != HTTPStatus.OK:
+            raise _error_of(response.status, content)
+        return EncodedAnswer(response.getheader(EPOCH, "?"), content)
 
 
 def query(client: "httpx.Client", body: bytes, accept: str, api_key: str | None) -> EncodedAnswer:
-    """Send a query to a view or a gateway and return the answer.
+    """Send a query to a gateway and return the answer.
 
     Args:
         body: The encoded `Question`.
@@ -93,7 +165,7 @@ def query(client: "httpx.Client", body: bytes, accept: str, api_key: str | None)
     except httpx.HTTPError as error:
         raise Unreachable(f"{client.base_url} does not answer: {error}") from error
     if response.status_code != httpx.codes.OK:
-        raise _error_of(response)
+        raise _error_of(response.status_code, response.content)
     return EncodedAnswer(response.headers.get(EPOCH, "?"), response.content)
 
 
@@ -109,29 +181,22 @@ def tables(socket: str, body: bytes, caller: str, target: IO[bytes], timeout_s: 
         Unreachable: The view does not answer.
         PenstockError: It answers with this error.
     """
-    import httpx  # noqa: PLC0415 -- most processes ask no view
-
     headers = {"Content-Type": JSON, CALLER: caller}
-    try:
-        with (
-            view_client(socket, httpx.Timeout(timeout_s, connect=CONNECT_S)) as client,
-            client.stream("POST", "/tables", content=body, headers=headers) as response,
-        ):
-            if response.status_code != httpx.codes.OK:
-                response.read()
-                raise _error_of(response)
-            for part in response.iter_raw(_PART):
-                target.write(part)
-            return Epoch(int(response.headers[EPOCH]))
-    except httpx.HTTPError as error:
-        raise Unreachable(f"the SQL view does not answer: {error}") from error
+    with _response(socket, "/tables", body, headers=headers, timeout_s=timeout_s) as response:
+        if response.status != HTTPStatus.OK:
+            raise _error_of(response.status, _read(response))
+        while part := _read(response, _PART):
+            target.write(part)
+        if response.length:  # it ended before its end
+            raise _unreachable(IncompleteRead(b"", response.length))
+        return Epoch(int(response.headers[EPOCH]))
 
 
-def _error_of(response: "httpx.Response") -> PenstockError:
-    error = decode_error(response.content)
+def _error_of(status: int, content: bytes) -> PenstockError:
+    error = decode_error(content)
     if error is None:
         return OperationalError(
-            f"the server answered {response.status_code} without an error of Penstock; is the URL "
+            f"the server answered {status} without an error of Penstock; is the URL "
             "that of a gateway?"
         )
     if error.code not in BY_CODE:

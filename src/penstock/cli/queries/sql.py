@@ -62,17 +62,17 @@ def command(
     if remote.url is None:
         options.find(hint=" or --url")
     from penstock.cli.queries.sql_answer import answer_to
-    from penstock.cli.queries.sql_table import print_result_table
-    from penstock.sql_view.query import Query
-    from penstock.sql_view.query_body import AsOf
+    from penstock.sql_view.query_body import AsOf, QueryBody
 
     past = None
     if as_of is not None:
         past = AsOf(int(as_of)) if as_of.isdecimal() else AsOf(timestamp=as_of)
-    question = Query(text, parameters_of(parameters or []), min_epoch, past)
+    question = QueryBody(text, parameters_of(parameters or []), min_epoch, past)
     output_format = OutputFormat.JSON if as_json else output_format
     answer = answer_to(question, output_format.result_format, options, remote)
     if output_format is OutputFormat.TABLE:
+        from penstock.cli.queries.sql_table import print_result_table
+
         print_result_table(answer)
         return
     sys.stdout.buffer.write(answer.content)

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from penstock.base.http import EPOCH, JSON
 from penstock.base.ids import Epoch
 from penstock.client.results import PointAnswer, ViewAnswer
-from penstock.errors import Overloaded, RequestError, TimedOut, ViewUnavailable
+from penstock.errors import Overloaded, RequestError, TimedOut, Unreachable, ViewUnavailable
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.point_sessions import PointSession, PointSessions
@@ -40,7 +40,7 @@ from penstock.model.application import App, unknown
 from penstock.model.target_choice import TargetChoice
 from penstock.process.config import Config
 from penstock.process.view_files import folder_of
-from penstock.sql_view.view_client import query, socket_of, view_client
+from penstock.sql_view.view_client import query_view, socket_of
 from penstock.views.alignment import Aligned, Aligner
 from penstock.views.reading import QueryBounds, Readable, Reading
 from penstock.views.targets import open_target
@@ -231,8 +231,6 @@ class PointReader:
         socket = socket_of(self._config.data)
         if socket is None:
             raise ViewUnavailable("no SQL view runs here; penstock run starts one")
-        import httpx  # noqa: PLC0415 -- the first query loads it
-
         left_ms = max(1, int((deadline - time.monotonic()) * 1_000))
         as_of = {"epoch": epoch}
         body = {
@@ -242,10 +240,9 @@ class PointReader:
             "timeout_ms": left_ms,
         }
         try:
-            with view_client(socket, left_ms / 1_000 + 1) as client:
-                answer = query(client, msgspec.json.encode(body), JSON, None)
-        except httpx.HTTPError as error:
-            raise ViewUnavailable(f"the SQL view does not answer: {error!r}") from error
+            answer = query_view(socket, msgspec.json.encode(body), JSON, left_ms / 1_000 + 1)
+        except Unreachable as error:
+            raise ViewUnavailable(str(error)) from error
         told = msgspec.json.decode(answer.content)
         columns = [each["name"] for each in told["columns"]]
         return ViewAnswer(columns, [tuple(row) for row in told["rows"]])
