@@ -72,8 +72,8 @@ def shown(selector: str) -> Callable[[Page], object]:
 
 
 PAGES: Final = (
-    Picture("overview", "/overview", shown('[data-edge=">Show.hold"].moving')),
-    Picture("overview-narrow", "/overview", shown('[data-edge=">Show.hold"].moving'), NARROW),
+    Picture("overview", "/overview", shown('#health[data-level="good"]')),
+    Picture("overview-narrow", "/overview", shown('#health[data-level="good"]'), NARROW),
     Picture("performance", "/performance", shown(".chart .line")),
     Picture("entities", "/entities/Ticket", shown("#entities tbody tr")),
     Picture("entity", "/entities/Customer/ada", shown("[data-attribute]")),

@@ -15,6 +15,7 @@ const FEW = 20; // requests, from which no percentile is compared
 const SLOTS = 60;
 const MARKS = { good: "✓", warn: "!", bad: "✕" };
 const TITLES = { good: "All is well", warn: "Needs attention", bad: "Not working" };
+const SILENT = { reasons: ["/readyz does not answer"], missing: [] };
 const FINE_VIEW = new Set(["following", "filling", "starting"]);
 
 /**
@@ -102,11 +103,12 @@ export class HealthPanel {
   #ready = null;
   #health = null;
   #next = 0;
+  #isKnown = false;
   #mark = el("span", { class: "health-mark", "aria-hidden": "true" }, "·");
   #title = el("h2", { id: "health-title" }, "Looking …");
   #told = el("p", { class: "hint" });
   #found = el("ul", { class: "found" });
-  #vitals = el("dl", { class: "vitals", id: "vitals" });
+  #vitals = el("dl", { class: "vitals", id: "vitals" }, UNKNOWN.map(tile));
   #followers = el("dl", { class: "readers", id: "readers" });
   #shown = "";
   element = el(
@@ -130,15 +132,16 @@ export class HealthPanel {
     const [ready, health] = await Promise.allSettled([readiness(), ask("/console/api/health"), this.#load.look()]);
     this.#ready = ready.value ?? null;
     this.#health = health.value?.value ?? null;
+    this.#isKnown = true;
     this.#draw();
   }
 
   #draw() {
     const { status, failure } = live;
-    if (!status || (!failure && !this.#ready)) return;
+    if (!status || !(failure || this.#isKnown)) return;
     const found = failure
       ? [finding("bad", failure.message, { remedy: failure.next })]
-      : findingsOf({ ready: this.#ready, health: this.#health, status });
+      : findingsOf({ ready: this.#ready ?? SILENT, health: this.#health, status });
     const level = levelOf(found);
     const told = level === "good" ? "The gateway is ready, and epochs are committed." : plural(found.length, "finding");
     const text = JSON.stringify([level, found]);
@@ -176,6 +179,15 @@ const item = ({ level, text, remedy, href, name }) =>
     remedy ? el("span", { class: "hint" }, ` ${remedy}`) : null,
     href ? [" ", el("a", { href }, name)] : null,
   );
+
+/** The figures before they are known, which take the place of those that come. */
+const UNKNOWN = ["Failed requests", "Latency, 95 %", "Requests", "Last deployment"].map((name) => ({
+  name,
+  value: "–",
+  more: "\u00a0",
+  line: [],
+  href: "#/overview",
+}));
 
 function vitals(status, health, load) {
   const { outcomes, latency, latency_before: before, deployment } = health ?? {};
