@@ -434,7 +434,11 @@ def test_overview_says_what_is_wrong_and_nothing_else(ask: Any) -> None:
             },
             QUIET
             | {
-                "processes": [{"role": "driver", "pid": 7, "state": "stopped"}],
+                "processes": [
+                    {"role": "driver", "pid": 7, "state": "stopped"},
+                    {"role": "view", "pid": 8, "state": "running"},
+                ],
+                "view_epoch": None,
                 "views": [view],
                 "effects": {"state": "following", "reason": "", "functions": [{"dead": 2}]},
             },
@@ -444,6 +448,11 @@ def test_overview_says_what_is_wrong_and_nothing_else(ask: Any) -> None:
     assert found == [
         ["bad", "the disk is full", ""],
         ["warn", "no view runs", ""],
+        [
+            "warn",
+            "The SQL view does not answer: it is busy, or starts. SQL and the lists of requests need it.",
+            "",
+        ],
         ["warn", "The driver (process 7): stopped.", ""],
         ["warn", "View books is waiting: no server.", "#/views"],
         ["warn", "2 effects failed for good.", "#/effects"],

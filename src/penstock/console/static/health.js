@@ -70,8 +70,10 @@ function ofHealth({ outcomes, waiting, paused, latency, latency_before: before, 
   return found;
 }
 
-function ofStatus({ processes, views, effects, captures, incidents, clock_text: clock, now_us: now }) {
+function ofStatus({ processes, view_epoch: viewed, views, effects, captures, incidents, clock_text: clock, now_us: now }) {
   const found = [];
+  if (viewed === null && processes.some(({ role }) => role === "view"))
+    found.push(finding("warn", "The SQL view does not answer: it is busy, or starts. SQL and the lists of requests need it."));
   for (const { role, pid, state } of processes)
     if (state !== "running") found.push(finding("warn", `The ${role} (process ${pid}): ${state}.`));
   const recent = incidents.filter((one) => one.time_us > now - HOUR_S * 1_000_000);
@@ -214,7 +216,7 @@ function vitals(status, health, load) {
     {
       name: "Requests",
       value: rate(status.requests_per_s),
-      more: status.lag ? `${count(status.lag)} wait for their epoch` : "none waits for its epoch",
+      more: status.lag ? `${plural(status.lag, "request")} not yet in an epoch` : "all are in an epoch",
       line: slots(points, "processed", (one, other) => one + other),
       href: "#/requests",
     },
