@@ -47,10 +47,11 @@ def read(consumer: Consumer, topic: str, jars: dict[str, Any], offsets: dict[str
     found = consumer.list_topics(topic, SILENCE_S).topics[topic]
     if found.error:
         raise KafkaException(found.error)
-    ends = {}
-    for each in found.partitions:
+    ends: dict[int | None, int] = {}
+    partitions: dict[int, Any] = found.partitions
+    for each in partitions:
         _, ends[each] = consumer.get_watermark_offsets(TopicPartition(topic, each), SILENCE_S)
-    consumer.assign([TopicPartition(topic, each, offsets.get(str(each), 0)) for each in ends])
+    consumer.assign([TopicPartition(topic, each, offsets.get(str(each), 0)) for each in partitions])
     while ends:
         message = consumer.poll(SILENCE_S)
         if message is None:
