@@ -51,6 +51,7 @@ PUBLIC = [
     "Paused",
     "PenstockError",
     "PerTask",
+    "Principal",
     "Put",
     "QueryError",
     "ReadonlyViolation",

@@ -33,7 +33,7 @@ class Patient(Entity, personal=True, internal=("upsert", "delete")):
     @internal
     def admit(self) -> None:
         """Refuse a caller who is neither the patient nor the desk."""
-        if principal() not in DESK | {f"@{self.patient_id}"}:
+        if principal().id not in DESK | {f"@{self.patient_id}"}:
             raise NotYours(f"{self.patient_id} is another patient")
 
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from penstock.model.index import index, unique
     from penstock.model.limit import limit
     from penstock.model.migration import migrate
+    from penstock.model.principal import Principal
     from penstock.model.registry import registry
     from penstock.model.repeatable import now, principal, random, request_id, uuid
     from penstock.model.route import route, signed_by
@@ -139,6 +140,7 @@ __all__ = [
     "Paused",
     "PenstockError",
     "PerTask",
+    "Principal",
     "Put",
     "QueryError",
     "ReadonlyViolation",
@@ -228,6 +230,7 @@ _DEFINITIONS: typing.Final = {
     "penstock.model.limit": ("limit",),
     "penstock.model.migration": ("migrate",),
     "penstock.model.registry": ("registry",),
+    "penstock.model.principal": ("Principal",),
     "penstock.model.repeatable": ("now", "principal", "random", "request_id", "uuid"),
     "penstock.model.route": ("route", "signed_by"),
     "penstock.model.savepoint": ("savepoint",),

@@ -27,10 +27,10 @@ class TwoWays(LocalRuntime):
         super().__init__(app, **named)
         self.durable = LocalRuntime(app, **named, durable_waits=True)
 
-    def submit(self, call: Call[Any]) -> Reply:
+    def submit(self, call: Call[Any], rights: bytes = b"") -> Reply:
         self.durable._runner._limits = self._runner._limits
-        self.durable.submit(call)
-        reply = super().submit(call)
+        self.durable.submit(call, rights)
+        reply = super().submit(call, rights)
         self.compare()
         return reply
 

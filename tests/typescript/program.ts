@@ -26,6 +26,8 @@ async function main(): Promise<void> {
   told["left"] = left;
   const rye: Loaf = await client.Loaf.get("rye");
   told["rye"] = rye;
+  const page = await client.pages.Loaf({ limit: 1, where: { kind: rye.kind } });
+  told["page"] = [page.entities.length, page.after !== null, page.epoch >= 0];
   told["kinds"] = [await client.Loaf.create("a/b ü?#", { kind: "cake" }), await client.Loaf("a/b ü?#").exists()];
   const made = await client.Loaf.create(null);
   told["derived"] = made.length > 8;

@@ -49,6 +49,7 @@ from penstock.client.websocket import WebSocket
 from penstock.errors import ConfigError, OperationalError, PenstockError, RequestError
 from penstock.model.application import App
 from penstock.model.call import AsyncCalling, Call, Preparing, append_of
+from penstock.model.entity_page import LIMIT, EntityPage
 from penstock.model.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -640,15 +641,50 @@ class AsyncClient:
         chosen = followed(self._protocol.app, table)
         return AsyncPages(chosen, after, self._protocol, self._pool.run, follow=follow)
 
-    async def get(self, entity: str, key: object) -> dict[str, Any]:
-        """Return the attributes of an entity with its key, as of the newest epoch.
+    @overload
+    async def get(self, entity: str, key: object) -> dict[str, Any]: ...
+    @overload
+    async def get(self, entity: T, /) -> T: ...
+    async def get(self, entity: Any, key: object = None) -> Any:
+        """Return an entity, as of the newest epoch.
+
+        Args:
+            entity: A reference, or the name of a class.
+            key: The key or the reference, behind the name of a class.
+
+        Returns:
+            A copy of the entity, for a reference; for a name, a dictionary of the attributes and the key.
 
         Raises:
             NoSuchEntity: The entity does not exist.
+            Forbidden: The caller may not use it.
             RequestError: The application has no such class, or the class cannot have such a key.
             OperationalError: The gateway could not answer.
         """
-        return await self._pool.run(self._protocol.get(entity, key))
+        if isinstance(entity, str):
+            return await self._pool.run(self._protocol.get(entity, key))
+        return await self._pool.run(self._protocol.copy(entity))
+
+    async def page(
+        self,
+        cls: type[T],
+        *,
+        where: Mapping[str, Any] | None = None,
+        after: str = "",
+        limit: int = LIMIT,
+    ) -> EntityPage[T]:
+        """Return a page of the entities of a class that the caller may see, in the order of their keys as text.
+
+        Args:
+            where: The values that attributes must have.
+            after: `after` of the page before; empty for the first page.
+            limit: The most entities, at most 1,000.
+
+        Raises:
+            RequestError: A filter does not fit the class.
+            OperationalError: The gateway could not answer.
+        """
+        return await self._pool.run(self._protocol.entities(cls, where or {}, after, limit))
 
     async def changes(
         self, entity: str, from_epoch: int, to_epoch: int | None = None

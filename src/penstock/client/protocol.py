@@ -6,7 +6,7 @@ is the newest epoch that a response has named, so that reads see everything this
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -57,7 +57,9 @@ from penstock.client.results import (
 )
 from penstock.errors import NoSuchEntity, PenstockError, RequestError, TimedOut, Unencodable
 from penstock.model.application import App
-from penstock.model.call import Call, returns_of
+from penstock.model.call import Call, entity_type_of, returns_of
+from penstock.model.entity_page import PAGE_FIELDS, EntityPage, texts_of_filters
+from penstock.model.entity_type import EntityType
 from penstock.model.running_step import DELAY_MAX
 
 if TYPE_CHECKING:
@@ -208,6 +210,37 @@ class GatewayProtocol:
             if not isinstance(error, NoSuchEntity):  # which is the outcome of the request
                 raise error
         return isinstance(status, HttpResponse)
+
+    def copy(self, entity: Any) -> Operation[Any]:
+        """Read a copy of an entity, from a reference; raises as `get`."""
+        entity_type = entity_type_of(self.app, entity)
+        values = yield from self.get(entity_type.name, entity)
+        return entity_type.copy_of(values)
+
+    def entities(
+        self, cls: Any, where: Mapping[str, Any], after: str, limit: int
+    ) -> Operation[EntityPage[Any]]:
+        """Read a page of the entities of a class.
+
+        Raises:
+            RequestError: A filter does not fit the class.
+            OperationalError: See `send_with_retries`.
+        """
+        entity_type = entity_type_of(self.app, cls)
+        if taken := [name for name in where if name in PAGE_FIELDS]:
+            raise RequestError(f"no page is filtered by {taken[0]}, which is a field of the page")
+        fields = {**texts_of_filters(where), "limit": str(limit)}
+        query = urlencode({**fields, "after": after} if after else fields)
+        path = f"{path_of('entities', entity_type.name)}?{query}"
+        headers = {"Accept": MSGPACK, **self._seen()}
+        response = yield from self._ask(OutgoingRequest("GET", path, headers, wait="timeout"))
+        body: dict[str, msgspec.Raw] = value_of(response, dict[str, msgspec.Raw])
+        rows = decode_msgpack(body["entities"], list[dict[str, msgspec.Raw]])
+        copies = [
+            entity_type.copy_of(self._typed(entity_type, row, decode_msgpack)) for row in rows
+        ]
+        after_text = decode_msgpack(body["after"], str | None)
+        return EntityPage(copies, decode_msgpack(body["epoch"], Epoch), after_text)
 
     def get(self, entity: str, key: object) -> Operation[dict[str, Any]]:
         """Read the attributes of an entity with its key.
@@ -414,14 +447,24 @@ class GatewayProtocol:
         """Return an entity's attributes, with their types if the application is known."""
         if self.app is None:
             return dict(value_of(response, dict[str, Any]))
-        entity_type = self.app.entity(entity)
-        types = {entity_type.key_name: entity_type.key_annotation, **entity_type.attributes}
         attributes: dict[str, msgspec.Raw] = value_of(response, dict[str, msgspec.Raw])
         decode = decode_msgpack if is_msgpack(response) else decode_json
+        return self._typed(self.app.entity(entity), attributes, decode)
+
+    @staticmethod
+    def _typed(
+        entity_type: EntityType,
+        attributes: Mapping[str, msgspec.Raw],
+        decode: Callable[[msgspec.Raw, Any], Any],
+    ) -> dict[str, Any]:
+        """Return the attributes of an entity as its class declares them."""
+        types = {entity_type.key_name: entity_type.key_annotation, **entity_type.attributes}
         try:
             return {name: decode(raw, types.get(name, Any)) for name, raw in attributes.items()}
         except msgspec.ValidationError as error:
-            raise Unencodable(f"{entity} differs from its declaration: {error}") from error
+            raise Unencodable(
+                f"{entity_type.name} differs from its declaration: {error}"
+            ) from error
 
     def _ask(
         self, request: OutgoingRequest, limit_s: float | None = None

@@ -15,12 +15,13 @@ from penstock.base.ids import EntityKey, RequestId, split_entity_key
 from penstock.base.lowering import lower_reply
 from penstock.base.schema import reason_of, refuse
 from penstock.engine.calls import SAMPLED_EVERY, SAMPLED_RUN, CallSampler
-from penstock.engine.failure import Escape, cancelled, exceeded, failure_of
+from penstock.engine.failure import Escape, cancelled, error_name, exceeded, failure_of
 from penstock.engine.isolation import Isolation
 from penstock.engine.limits import Limits as Limits
 from penstock.errors import (
     Cancelled,
     Erased,
+    Forbidden,
     LimitExceeded,
     ReadonlyViolation,
     RequestError,
@@ -30,9 +31,11 @@ from penstock.model.application import App, protected_request
 from penstock.model.catch_up import CATCH_UP
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
+from penstock.model.entity import made, put
 from penstock.model.entity_type import EntityType
 from penstock.model.index import change_indexes
 from penstock.model.personal import ERASED
+from penstock.model.principal import principal_id, principal_of
 from penstock.model.references import require_references
 from penstock.model.request import (
     CONTINUE,
@@ -43,7 +46,9 @@ from penstock.model.request import (
     encode_failure,
     encode_request,
     is_cancelled,
+    rights_in,
 )
+from penstock.model.right import RIGHT
 from penstock.model.running_step import Dispatch, Emission
 from penstock.model.sealed_value import REPLY, open_value, sealed_request, subject_of
 from penstock.model.signature import NONE_BY_NAME, NONE_BY_POSITION, Signature
@@ -202,6 +207,7 @@ _ENCODER: Final = Encoder(refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
 _NIL: Final = _ENCODER.encode(None)
 _WITHOUT_HANDLER: Final = frozenset({CONTINUE, CATCH_UP, SCAN, SETTLE})
+_UPSERT: Final = "upsert"
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -338,6 +344,7 @@ class Executor:
             return Outcome(Cancelled.code, encode_failure(cancelled()), (), _NOTHING)
         txn = Transaction(request_id, time_us, self._read, self._app.entities, self.secret)
         txn.outlets = self._app if self.delivers else None
+        txn.rights = rights_in(body)
         return self.perform(txn, lambda: self._call(body, txn))
 
     def perform(self, txn: Transaction, work: Callable[[], Effect]) -> Outcome:
@@ -588,13 +595,54 @@ class Executor:
         entity = self._app.entity(request.entity)
         if request.method in CREATIONS:
             create = getattr(entity.cls, request.method)
-            return self._create(entity, create, request.key, arguments, named)
+            if entity.allows is None:
+                return self._create(entity, create, request.key, arguments, named)
+            if request.method == _UPSERT:  # the row that is there counts, too
+                create = self._checked_upsert(entity, txn)
+            made = self._create(entity, create, request.key, arguments, named)
+            self.require_right(entity, made, txn)
+            return made
         if request.key is None:
             raise RequestError(f"{request.entity}.{request.method} needs a key")
         root = entity.of_text(request.key)
         if request.method != "exists":
             txn.load(entity, root)
+            if entity.allows is not None:
+                self.require_right(entity, root, txn)
         return signature.function(root, *arguments, **named)
+
+    def _checked_upsert(self, entity: EntityType, txn: Transaction) -> Callable[..., Any]:
+        """Return `upsert` of a class with a right, which is asked about the entity that is replaced."""
+
+        def check(former: Any) -> None:
+            self.require_right(entity, former, txn)
+
+        return lambda *arguments, **named: put(*made(entity.cls, arguments, named), check)
+
+    def require_right(self, entity: EntityType, instance: Any, txn: Transaction) -> None:
+        """Ask the right of a class whether the caller of a request may use an entity; the application itself may.
+
+        Raises:
+            Forbidden: It returns anything but True, or raises an exception.
+        """
+        assert entity.allows is not None, "the caller has looked"
+        if not principal_id(txn.request_id):
+            return
+        caller = principal_of(txn.request_id, txn.rights)
+        key = entity.text_of(instance)
+        if type(instance) is not entity.cls:
+            txn.load(entity, instance)
+        try:
+            answer = entity.allows(instance, caller)
+        except (Escape, Interrupted, MemoryError, RecursionError):
+            raise  # no answer of the right: the request runs again elsewhere, or has exceeded a limit
+        except BaseException as raised:
+            # The text of the exception may show the row.
+            why = f"; {RIGHT} raised {error_name(raised)}"
+            raise Forbidden(f"{caller.id} may not use {entity.name} {key!r}{why}") from raised
+        if answer is not True:
+            why = "" if answer is False else f"; {RIGHT} returned neither True nor False"
+            raise Forbidden(f"{caller.id} may not use {entity.name} {key!r}{why}")
 
     def _append(self, request: Request, name: str, txn: Transaction) -> Effect:
         """Publish the events of an append; its result is their number."""
@@ -658,6 +706,7 @@ if core is not None:  # the compiled methods do the same, and call these where t
         Outcome,
         Interrupted,
         decode_request=decode_request,
+        rights_in=rights_in,
         encode=msgspec.msgpack.Encoder().encode,
         without_method={"exists", *CREATIONS} | _WITHOUT_HANDLER,
         sampled=(SAMPLED_EVERY, SAMPLED_RUN),

@@ -80,10 +80,15 @@ def failure_of(raised: BaseException, memory_bytes: int, depth: int) -> Failure:
     if issubclass(error_type, RecursionError):
         return exceeded(f"recursed deeper than depth = {depth}")
     try:
-        code, name = code_of(error_type), _clean(_name_of(error_type), _NAME_MAX)
+        code = code_of(error_type)
     except BaseException:  # noqa: BLE001 -- a class whose very dictionary is hostile
-        code, name = Unhandled.code, BaseException.__name__
-    return Failure(code, name, _text_of(raised))
+        return Failure(Unhandled.code, BaseException.__name__, _text_of(raised))
+    return Failure(code, error_name(raised), _text_of(raised))
+
+
+def error_name(raised: BaseException) -> str:
+    """Return the name of the class of an exception, which is not trusted."""
+    return _clean(_name_of(type(raised)), _NAME_MAX)
 
 
 def exceeded(why: str) -> Failure:

@@ -70,7 +70,7 @@ class Task:
         self.written: dict[EntityKey, bytes | None] = {}
         self.wanted: set[EntityKey] = set()
         here = base if is_local is None else _shipping(base, is_local, shipped)
-        read = self._reader(here)
+        read = self._read = self._reader(here)
         self.executor = Executor(app, read, limits)
         self.cascades: CascadeRunner | None = None
         self.cascade: Cascade | None = None
@@ -124,6 +124,18 @@ class Task:
                 reads = dict.fromkeys(chain(outcome.reads, *sent))
             self._note(position, reads, self.wrote)
         return outcome
+
+    def look(self, work: Callable[[Executor, Read], Outcome]) -> Outcome:
+        """Let a function run a transaction that changes nothing, over the state of the task.
+
+        Raises:
+            PenstockError: The state could not be read.
+        """
+        try:
+            return work(self.executor, self._read)
+        except Escape:
+            assert self._broken is not None, "every row is local"
+            raise self._broken from None
 
     def set_aside(
         self, position: int, request_id: RequestId, body: bytes, time_us: int, reply: bytes

@@ -34,7 +34,8 @@ from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS
 from penstock.model.reply import Reply
-from penstock.model.request import APPEND
+from penstock.model.request import APPEND, with_caller
+from penstock.model.right import RIGHT
 from penstock.orders.cancellation import cancel, complete, end_cascade
 from penstock.process.config import Config, GatewayConfig
 from penstock.runtime.reads.arguments import CallTarget
@@ -103,6 +104,23 @@ def require_right(principal: Principal, target: CallTarget) -> None:
         principal.require_call(target.entity, target.method, target.former)
     else:
         principal.require_append(target.stream)
+
+
+def require_every_row(principal: Principal, app: App, entity: str) -> None:
+    """Check that a principal may read all entities of a class at once.
+
+    The right of a class is about one entity and its present row, so it cannot be asked of files and of former rows. They need
+    the right to read everything.
+
+    Raises:
+        Forbidden: It may not.
+        RequestError: The class does not exist.
+    """
+    principal.require_read(entity, app.stored_name(entity))
+    if app.entity(entity).allows is not None and not principal.may_query:
+        raise Forbidden(
+            f"{principal.name} lacks the scope sql: {entity} declares rights per row ({RIGHT}), which are not asked here"
+        )
 
 
 class _Group(NamedTuple):
@@ -344,7 +362,12 @@ class Intake:
         ticket = await self._admission.admit(caller, len(body), self._turn_timeout_s, on_wait)
         # The time of the record is that of its turn, not of its arrival: times of the log follow
         # its order.
-        entry = Entry(stored_id(principal, request_id), body, hint, wall_clock_us())
+        entry = Entry(
+            stored_id(principal, request_id),
+            with_caller(body, principal.rights),
+            hint,
+            wall_clock_us(),
+        )
         return Admitted(waiter, ticket, entry)
 
     def append(self, admitted: Sequence[Admitted], timeout_s: float) -> None:

@@ -25,7 +25,7 @@ from penstock.engine.what_if import InsertedRequest, RequestChanges
 from penstock.errors import PenstockError, RequestError
 from penstock.history.reader import HistoryReader, position_of
 from penstock.model.application import App
-from penstock.model.request import decode_request
+from penstock.model.request import decode_request, rights_in, with_caller
 
 _CALL: Final = ("entity", "key", "method", "arguments")
 
@@ -209,7 +209,9 @@ class _EditResolver:
             key = None if former is None else former.key
         if isinstance(key, str) and entity:
             key = app.key_of(entity, key)
-        return app.request(entity, key, method, positional, named)[0]
+        body = app.request(entity, key, method, positional, named)[0]
+        # The caller stays: a changed call needs the rights that the recorded one had.
+        return body if row is None else with_caller(body, rights_in(row.body))
 
 
 def _contradictions(edit: Edit) -> Iterator[str]:

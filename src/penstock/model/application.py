@@ -33,6 +33,7 @@ from penstock.model.references import subject_in
 from penstock.model.registry import EntityInterface, Interface, interface_of
 from penstock.model.request import Request, decode_request, encode_request, packed_append
 from penstock.model.resolver import Resolver, default_complaints
+from penstock.model.right import complaint_of_right, is_right, right_of
 from penstock.model.route import routes_of
 from penstock.model.schedule import Schedule, schedule_of
 from penstock.model.sealed_value import opened_request, sealed_request
@@ -137,23 +138,31 @@ _REMEDIES: Final[tuple[tuple[Any, str], ...]] = (
 def methods_of(entity_type: EntityType, resolver: Resolver) -> dict[str, Signature]:
     """Return the signatures of the public methods, and complain of members that only look like handlers.
 
-    A private method is a helper of handlers. It must be sync, and cannot have the marks that requests obey.
+    A private method is a helper of handlers. It must be sync, and cannot have the marks that requests obey. So is the right of
+    the class, which it gets here.
     """
     signatures: dict[str, Signature] = {}
     for name, member in inspect.getmembers_static(entity_type.cls):
         if name in RESERVED or (name.startswith("__") and name.endswith("__") and name != CALL):
             continue
         label = f"{entity_type.name}.{name}"
-        complaint = misplaced_mark(member, is_handler=_is_public(name)) or _no_handler(name, member)
+        has_right = is_right(name, member)
+        is_handler = _is_public(name) and not has_right
+        complaint = misplaced_mark(member, is_handler=is_handler)
+        complaint = complaint or (
+            complaint_of_right(member) if has_right else _no_handler(name, member)
+        )
         if complaint:
             resolver.complaints.append(f"{_where(member, entity_type)}: {label} {complaint}")
         elif not isinstance(member, FunctionType):
             if isinstance(member, property) and member.fget is not None:
                 resolver.check_sync(label, member.fget)
-        elif _is_public(name):
+        elif is_handler:
             signatures[name] = resolver.signature(label, member, entity_type.cls)
         else:
             resolver.check_sync(label, member)
+            if has_right:
+                entity_type.allows = right_of(member)
     return signatures
 
 

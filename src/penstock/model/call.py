@@ -119,6 +119,20 @@ def append_of(
     return Call("", name, APPEND, given_events(name, events), request_id=request_id)
 
 
+def entity_type_of(app: App | None, given: Any) -> EntityType:
+    """Return the class of a reference, or of itself, as an application has it.
+
+    Raises:
+        RequestError: It is not an entity class, or the application does not have it.
+    """
+    entity_type = _entity_type(given) or _entity_type(type(given))
+    if entity_type is None:
+        raise RequestError(f"{given!r} is neither a reference nor an entity class")
+    if app is not None and app.entities.get(entity_type.name) is not entity_type:
+        raise RequestError(f"{entity_type.name} is not part of the application {app.name}")
+    return entity_type
+
+
 def _entity_type(cls: Any) -> EntityType | None:
     """Return the description of a class where it is an entity class."""
     entity_type = reference_type(cls) if isinstance(cls, type) else None

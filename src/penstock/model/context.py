@@ -102,6 +102,7 @@ class Transaction:
         outbox: The events and requests that leave the transaction when it takes effect.
         turn: The number of the running turn of a task's handler, from 1; each has its own randomness. Else 0.
         step: The step of a workflow that runs; None in the transaction of a request.
+        rights: The rights of the caller, as the request holds them; see `model.principal`.
         routing: The function of a stream that runs outside of workflows, for an error; else empty.
 
     Args:
@@ -127,6 +128,7 @@ class Transaction:
         "outbox",
         "outlets",
         "request_id",
+        "rights",
         "routing",
         "step",
         "time_us",
@@ -161,6 +163,7 @@ class Transaction:
         self.outbox: list[Emission | Dispatch] = []
         self.step: RunningStep | None = None
         self.routing = ""
+        self.rights = b""
 
     def load(self, entity_type: EntityType, instance: Any) -> None:
         """Turn a reference into the live entity."""

@@ -188,6 +188,7 @@ def _declared(cls: T, *, personal: bool, was: str, internal: bool | Sequence[str
     declare_indexes(cls, declaration)
     entity_type.unloaded = _hidden(cls, load_to_get, _load_to_set, _load_to_delete)
     entity_type.asleep = _hidden(cls, _wake_to_get, _wake_to_set, _wake_to_delete)
+    entity_type.copied = _hidden(cls, _get_of_copy, _refuse_to_set, _refuse_to_delete)
     return cls
 
 
@@ -390,6 +391,28 @@ def _wake_to_get(instance: Any, name: str) -> Any:
     return getattr(instance, name)
 
 
+def _get_of_copy(instance: Any, name: str) -> Any:
+    entity_type: EntityType = type(instance).__reference__
+    if name in entity_type.methods or name == "delete":
+        return ReferenceMethod(instance, getattr(entity_type.cls, name), name)
+    return _get(instance, name)
+
+
+def _refuse_to_set(instance: Any, name: str, _value: Any) -> None:
+    raise _copy_changed(instance, name)
+
+
+def _refuse_to_delete(instance: Any, name: str) -> None:
+    raise _copy_changed(instance, name)
+
+
+def _copy_changed(instance: Any, name: str) -> OutsideTransaction:
+    return OutsideTransaction(
+        f"{_show(instance)} is a copy, so {name} cannot be changed in it; call a method of the entity, as in "
+        f"client.call({type(instance).__name__}.method, entity)"
+    )
+
+
 WAKING: Final = _wake_to_get.__code__
 """The code that runs at the first access to a sleeping entity."""
 
@@ -413,6 +436,8 @@ def _refer(cls: type, /, *arguments: Any, **named: Any) -> Any:
         )
     value = arguments[0]
     if getattr(type(value), "__reference__", None) is entity_type:
+        if type(value) is entity_type.copied:
+            return refer_text(entity_type, entity_type.text_of(value))
         return value
     return refer_text(entity_type, entity_type.key_text(value))
 
@@ -469,10 +494,26 @@ def _create(cls: type, /, *arguments: Any, **named: Any) -> Any:
 
 def _upsert(cls: type, /, *arguments: Any, **named: Any) -> Any:
     """Create or replace an entity and return it; see `Entity.upsert`."""
-    entity_type, key, instance = made(cls, arguments, named)
+    return put(*made(cls, arguments, named))
+
+
+def put(
+    entity_type: EntityType,
+    key: EntityKey,
+    instance: Any,
+    check: Callable[[Any], None] | None = None,
+) -> Any:
+    """Create the entity that `made` returns, or replace the entity with this key, and return it.
+
+    Args:
+        check: Is called with the entity before it is replaced, and may refuse that.
+    """
     txn = current()
     if txn.exists(entity_type, key):
-        _delete(entity_type.of_text(key[len(entity_type.prefix) :]))
+        former = entity_type.of_text(key[len(entity_type.prefix) :])
+        if check is not None:
+            check(former)
+        _delete(former)
     return txn.create(entity_type, key, instance)
 
 

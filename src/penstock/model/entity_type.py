@@ -30,6 +30,7 @@ from penstock.base.schema import (
 from penstock.base.stored_type import stored_decoder
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import Diverged, Unencodable
+from penstock.model.principal import Principal
 from penstock.model.row_plan import key_plan_of, row_plan_of
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.shape import Shape, shape_of, tag_of
@@ -116,6 +117,7 @@ class EntityType:
         cls: The user's class; its instances are loaded entities.
         unloaded: The subclass of `cls` whose instances are references that are not loaded.
         asleep: The subclass of `cls` whose instances are entities that no block (`savepoint`) has touched yet.
+        copied: The subclass of `cls` whose instances are copies outside of transactions; see `copy_of`.
         where: `file:line` of the class.
         key_annotation, attributes, methods, creation: Set by `bind` and by `App`; types without constraints.
         constrained_key, constrained: The same types with their constraints.
@@ -129,6 +131,7 @@ class EntityType:
             depend, and their places, ascending.
         former_names: The former names of attributes, from `was`.
         internal: The methods that no caller from outside reaches; see `penstock.internal`.
+        allows: Says whether a caller from outside may use an entity; None if the class declares no right per row.
         migrations: The functions of `@migrate`, by the number of the version that they make.
         versions: The schema versions of its rows, the oldest first; empty until `learn`.
         interfaces: The classes by which other applications of the process declare their use of it; see `registry`.
@@ -142,6 +145,7 @@ class EntityType:
     """Whether the rows are encrypted; `PersonalType` is the class of such classes."""
 
     internal: frozenset[str] = frozenset()
+    allows: Callable[[Any, Principal], object] | None = None
     indexes: tuple[Any, ...] = ()
     indexed_values: Any = None
     index_places: tuple[int, ...] = ()
@@ -150,8 +154,7 @@ class EntityType:
         self.name = cls.__name__
         self.stored_name = stored_name or self.name
         self.cls = cls
-        self.unloaded: type = cls
-        self.asleep: type = cls
+        self.unloaded = self.asleep = self.copied = cls
         self.key_name = key_name
         self.where = where
         self.prefix = f"{self.stored_name}/"
@@ -264,6 +267,21 @@ class EntityType:
             return _encode(self._row_of(values))
         except (KeyError, *UNENCODABLE) as error:
             raise Unencodable(self._misfit(values, error)) from error
+
+    def copy_of(self, values: Mapping[str, Any]) -> Any:
+        """Return a copy of an entity outside of transactions: a reference whose attributes can be read.
+
+        Args:
+            values: All attributes, and the key.
+        """
+        instance: Any = object.__new__(self.copied)
+        object.__setattr__(instance, "__dict__", dict(values))
+        return instance
+
+    def plain_value(self, name: str, value: Any) -> Any:
+        """Return the value of an attribute as `plain` returns it."""
+        lower = self._lowers.get(name)
+        return msgspec.msgpack.decode(_encode(value if lower is None else lower(value)))
 
     def encode_change(self, values: Mapping[str, Any], before: bytes | None) -> bytes | None:
         """Encode attributes; return None if they are equal to the row `before`.
@@ -532,7 +550,7 @@ class EntityType:
             Unencodable: `value` is not a reference to this class.
         """
         cls = type(value)
-        if cls is not self.cls and cls is not self.unloaded and cls is not self.asleep:
+        if cls not in (self.cls, self.unloaded, self.asleep, self.copied):
             raise Unencodable(f"expected a reference, {self.name}(…), and got {shown(value)}")
         key = _values_of(value, "__dict__")[self.key_name]
         if self.key_is_text and type(key) is str:  # checked when the reference was made

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from penstock.base.ids import DERIVED_MARK, PRINCIPAL_SEPARATOR, RequestId
+from penstock.base.ids import RequestId
 from penstock.model.context import current
+from penstock.model.principal import Principal, principal_of
 
 _BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -34,13 +35,12 @@ def request_id() -> RequestId:
     return current().request_id
 
 
-def principal() -> str:
-    """Return the name of the API key that sent the running request, or `@` and the subject of its token.
+def principal() -> Principal:
+    """Return the caller of the running request: its id, its scopes and the claims of its token.
 
-    The log keeps it with the id of the request, so a replay sees the same. It is the same in each method that the handler
-    calls. It is empty for a request that the application itself has sent (`send`, `ask`, a workflow), for a command on the
+    The log keeps them with the request, so a replay sees the same. It is the same in each method that the handler
+    calls. The id is empty for a request that the application itself has sent (`send`, `ask`, a workflow), for a command on the
     machine of the data directory, and for every caller of a gateway without keys and tokens.
     """
-    known = current().request_id
-    # A sent request runs with the rights of the application, not with those of a caller who has caused it long ago.
-    return "" if DERIVED_MARK in known else known.rpartition(PRINCIPAL_SEPARATOR)[0]
+    txn = current()
+    return principal_of(txn.request_id, txn.rights)

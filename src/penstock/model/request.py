@@ -34,6 +34,11 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _FIVE_ELEMENTS: Final = b"\x95"
 _SIX_ELEMENTS: Final = b"\x96"
+_SEVEN_ELEMENTS: Final = b"\x97"
+_EIGHT_ELEMENTS: Final = b"\x98"
+_CANCELLED: Final = frozenset({_SIX_ELEMENTS, _EIGHT_ELEMENTS})
+_WITH_CALLER: Final = frozenset({_SEVEN_ELEMENTS, _EIGHT_ELEMENTS})
+_NIL: Final = b"\xc0"
 _TRUE: Final = b"\xc3"
 
 
@@ -51,6 +56,7 @@ CONTINUE: Final = "$continue"
 
 _EVENTS: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _DECODER: Final = msgspec.msgpack.Decoder(Request)
+_ELEMENTS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ENCODER: Final = Encoder()
 
 
@@ -74,15 +80,30 @@ def decode_request(body: bytes) -> Request:
 def cancelled_body(body: bytes) -> bytes:
     """Return the body of the same request with a mark: it was cancelled, and must not run.
 
-    The mark is a sixth element of the array. `decode_request` ignores it and returns the call.
+    The mark is a further element of the array, the sixth or the eighth. `decode_request` ignores it and returns the call.
     """
-    assert body[:1] == _FIVE_ELEMENTS, "only a request without the mark is cancelled"
-    return b"".join((_SIX_ELEMENTS, body[1:], _TRUE))
+    assert not is_cancelled(body), "only a request without the mark is cancelled"
+    head = _EIGHT_ELEMENTS if body[:1] == _SEVEN_ELEMENTS else _SIX_ELEMENTS
+    return b"".join((head, body[1:], _TRUE))
 
 
 def is_cancelled(body: bytes) -> bool:
     """Say whether a log entry's body has the mark of `cancelled_body`."""
-    return body[:1] == _SIX_ELEMENTS
+    return body[:1] in _CANCELLED
+
+
+def with_caller(body: bytes, rights: bytes) -> bytes:
+    """Return the body of the same request with the rights of its caller, as `model.principal` encodes them.
+
+    They are the seventh element of the array, after an empty one. `decode_request` ignores it and returns the call.
+    """
+    assert body[:1] == _FIVE_ELEMENTS, "a gateway has just encoded the call"
+    return b"".join((_SEVEN_ELEMENTS, body[1:], _NIL, rights)) if rights else body
+
+
+def rights_in(body: bytes) -> bytes:
+    """Return the rights that `with_caller` has added to the body of a log entry; empty without them."""
+    return bytes(_ELEMENTS.decode(body)[6]) if body[:1] in _WITH_CALLER else b""
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):

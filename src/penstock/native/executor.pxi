@@ -6,7 +6,8 @@ is left to the Python methods from the beginning, because a handler runs once.
 """
 
 cdef enum:
-    NO_MARK = 0x95  # the first byte of a request that is not cancelled
+    NO_MARK = 0x95  # the first byte of a request that is not cancelled, without the rights of a caller
+    WITH_RIGHTS = 0x97
     SETTINGS = 10
     CALL_FRAMES = 2  # the lambda of `run`, `_call`
     RESULT_FRAMES = 1
@@ -24,7 +25,7 @@ cdef struct IsolationSlots:
 
 cdef ExecutorSlots _of_executor
 cdef IsolationSlots _of_isolation
-cdef object _Executor, _Isolation, _Outcome, _Interrupted, _decode_request, _encode
+cdef object _Executor, _Isolation, _Outcome, _Interrupted, _decode_request, _encode, _rights_in
 cdef object _python_run, _python_perform
 cdef object _every, _run_of_samples, _no_arguments, _no_names
 cdef frozenset _without_method
@@ -35,7 +36,9 @@ cdef object _interval = sys.getswitchinterval, _digits = sys.get_int_max_str_dig
 cdef object _trace = sys.gettrace, _profile = sys.getprofile
 
 
-def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, encode, without_method, sampled, bare):
+def replace_executor(
+    cls, isolation, outcome, interrupted, *, decode_request, rights_in, encode, without_method, sampled, bare
+):
     """Replace methods of `Executor`; the compiled ones leave all unusual cases to those that they replace.
 
     Args:
@@ -44,13 +47,15 @@ def replace_executor(cls, isolation, outcome, interrupted, *, decode_request, en
         outcome: `Outcome`.
         interrupted: `Interrupted`.
         decode_request: Reads the body of a request.
+        rights_in: Returns the rights of the caller in the body of a request.
         encode: Returns the MessagePack of a value of a built-in type.
         without_method: The methods of requests that `_call` and `_result` treat by themselves.
         sampled: How many transactions are between two observations, and how many are observed.
         bare: The encoded arguments, by position and by name, of a call without arguments.
     """
     global _Executor, _Isolation, _Outcome, _Interrupted, _decode_request, _encode, _without_method, _nil
-    global _every, _run_of_samples, _no_arguments, _no_names, _warnings, _system, _python_run, _python_perform
+    global _rights_in, _every, _run_of_samples, _no_arguments, _no_names, _warnings, _system, _python_run, _python_perform
+    _rights_in = rights_in
     _Executor, _Isolation, _Outcome, _Interrupted = cls, isolation, outcome, interrupted
     _decode_request, _encode, _without_method = decode_request, encode, frozenset(without_method)
     _nil, _warnings, _system = encode(None), warnings.__dict__, sys.__dict__
@@ -142,7 +147,7 @@ cdef Call _call_of(object app, object body):
 def run(self, request_id, body, time_us):
     """Process a request to its end; see `Executor.run`."""
     cdef Call call = None
-    if type(self) is _Executor and type(body) is bytes and len(<bytes>body) and (<bytes>body)[0] == NO_MARK:
+    if type(self) is _Executor and type(body) is bytes and len(<bytes>body) and (<bytes>body)[0] in (NO_MARK, WITH_RIGHTS):
         if _is_usual(self, _slot(self, _of_executor.isolation)):
             call = _call_of(_slot(self, _of_executor.app), body)
     if call is None:
@@ -152,6 +157,8 @@ def run(self, request_id, body, time_us):
     txn = _begun(request_id, time_us, read, app.entities, secret)
     if _slot(self, _of_executor.delivers):
         _set_slot(txn, _of_txn.outlets, app)
+    if (<bytes>body)[0] == WITH_RIGHTS:
+        _set_slot(txn, _of_txn.rights, _rights_in(body))
     return _perform(self, txn, call, None, 1)
 
 
@@ -254,6 +261,8 @@ cdef tuple _result(object executor, object txn, Call call, int *taken):
         root = call.entity_type.of_text(request.key)
         txn.load(call.entity_type, root)
         arguments = (root, *arguments)
+    if call.entity_type is not None and call.entity_type.allows is not None:
+        executor.require_right(call.entity_type, root, txn)
     if named:  # Cython's own call would count as a frame
         result = PyObject_Call(signature.function, arguments, named)
     else:

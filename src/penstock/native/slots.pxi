@@ -30,7 +30,7 @@ cdef inline void _set_slot(object instance, Py_ssize_t offset, object value) noe
 
 cdef struct TransactionSlots:
     Py_ssize_t aliases, before, blocks, damage, deleted, doom, entity_types, instances, outbox, outlets, read
-    Py_ssize_t request_id, secret, time_us, watched
+    Py_ssize_t request_id, rights, secret, time_us, watched
 
 
 cdef enum:
@@ -58,7 +58,7 @@ cdef int _find_transaction_slots(object cls, object blank) except -1:
     _of_txn.outbox, _of_txn.outlets = _offset(cls, "outbox"), _offset(cls, "outlets")
     _of_txn.read, _of_txn.request_id = _offset(cls, "_read"), _offset(cls, "request_id")
     _of_txn.secret, _of_txn.time_us = _offset(cls, "_secret"), _offset(cls, "time_us")
-    _of_txn.watched = _offset(cls, "_watched")
+    _of_txn.rights, _of_txn.watched = _offset(cls, "rights"), _offset(cls, "_watched")
     _blanks = tuple([getattr(blank, name) for name in names])
     _Transaction = cls
 

@@ -129,6 +129,10 @@ class GatewayConfig:
     )
     jwt_algorithms: str = setting("RS256,ES256,EdDSA", "algorithms of signatures that are accepted")
     jwt_issuer: str = setting("", "the only `iss` that is accepted; empty accepts any")
+    jwt_claims: str = setting(
+        "",
+        "claims of a token that handlers see in principal().claims, separated by commas; the log keeps them, so name no personal data",
+    )
     jwt_audience: str = setting(
         "", "the value that `aud` must name; empty accepts tokens without `aud`"
     )

@@ -27,11 +27,11 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import msgspec
 
-from penstock.base.ids import PRINCIPAL_SEPARATOR, EntityKey, split_entity_key
+from penstock.base.ids import BEFORE_FIRST, PRINCIPAL_SEPARATOR, EntityKey, split_entity_key
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import reference_type
 from penstock.engine.effect_call import (
@@ -44,6 +44,7 @@ from penstock.engine.effect_call import (
 )
 from penstock.engine.execute import Limits
 from penstock.engine.failure import failure_of
+from penstock.engine.rows import RowsFound, RowsWanted
 from penstock.engine.streams.paused_flows import PausedFlow
 from penstock.errors import (
     ConfigError,
@@ -54,10 +55,12 @@ from penstock.errors import (
     UserError,
 )
 from penstock.model.application import App, unknown
-from penstock.model.call import Call, Calling, returns_of
+from penstock.model.call import Call, Calling, entity_type_of, returns_of
 from penstock.model.control import Erase
 from penstock.model.effect import RUNNING, TRIES, Final, Outcome, RunningEffect, plan_of
+from penstock.model.entity_page import LIMIT, EntityPage, texts_of_filters
 from penstock.model.entity_type import EntityType
+from penstock.model.principal import Principal, encode_rights
 from penstock.model.reply import Reply, caller_of
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
@@ -69,6 +72,7 @@ from penstock.runtime.local import erasing
 from penstock.runtime.local.runtime import LATER_CASCADES, LATER_RECORDS, LocalRuntime
 from penstock.state.digest import digest_of_mapping
 
+E = TypeVar("E")
 T = TypeVar("T")
 
 GENERATED_ATOMS: typing.Final = 1_000
@@ -160,17 +164,21 @@ class Kit:
         self.call = caller_of(self)
         self._chosen = itertools.count()
 
-    def acting_as(self, principal: str) -> Calling:
+    def acting_as(self, principal: Principal | str) -> Calling:
         """Return a `call` whose requests a principal sends: `kit.acting_as("ada").Order("o1").cancel()`.
 
+        The right of a class (`allows`) is asked, as in a gateway; scopes are not checked, because only a gateway does that.
+
         Args:
-            principal: What `penstock.principal()` returns: the name of an API key, or `@` and the subject of a token.
+            principal: The caller that `penstock.principal()` returns. A text is its id, the name of an API key, or `@` and the subject of
+                a token; it has no scopes and no claims then.
         """
+        caller = _caller(principal)
 
         def perform(call: Call[Any]) -> Any:
             chosen = call.request_id or f"kit-{next(self._chosen)}"
-            stored = f"{principal}{PRINCIPAL_SEPARATOR}{chosen}"
-            reply = self.submit(replace(call, request_id=stored))
+            stored = f"{caller.id}{PRINCIPAL_SEPARATOR}{chosen}"
+            reply = self.submit(replace(call, request_id=stored), encode_rights(caller))
             return reply.value(returns_of(self.runtime.app, call))
 
         return Calling(self.runtime.app, perform)
@@ -180,13 +188,16 @@ class Kit:
         """The application that runs."""
         return self.runtime.app
 
-    def submit(self, call: Call[Any]) -> Reply:
+    def submit(self, call: Call[Any], rights: bytes = b"") -> Reply:
         """Process a call as a request and return its recorded reply, also if the request failed.
+
+        Args:
+            rights: The rights of the caller that the request id names, as `acting_as` sets them.
 
         Raises:
             UserError: An effect was sent that has no fake.
         """
-        reply = self.runtime.submit(call)
+        reply = self.runtime.submit(call, rights)
         if self.app.effects:
             self._call_effects()
         return reply
@@ -375,6 +386,62 @@ class Kit:
         data = self.runtime.state.get(EntityKey(entity_type.prefix + text))
         return None if data is None else _dump(entity_type, text, data)
 
+    def get(self, entity: E, *, acting_as: Principal | str | None = None) -> E:
+        """Return a copy of an entity, as `Client.get` does.
+
+        Args:
+            entity: A reference.
+            acting_as: The caller, as in `acting_as`; None: the right of the class is not asked.
+
+        Raises:
+            NoSuchEntity: The entity does not exist.
+            Forbidden: The caller may not use it.
+        """
+        entity_type = entity_type_of(self.app, entity)
+        wanted = RowsWanted(entity_type.name, key=entity_type.text_of(entity))
+        (made,) = self._copies(entity_type, self._rows(wanted, acting_as))
+        return cast(E, made)
+
+    def page(
+        self,
+        cls: type[E],
+        *,
+        where: Mapping[str, Any] | None = None,
+        after: str = "",
+        limit: int = LIMIT,
+        acting_as: Principal | str | None = None,
+    ) -> EntityPage[E]:
+        """Return a page of copies of entities, as `Client.page` does.
+
+        Args:
+            where: The values that attributes must have.
+            after: `after` of the page before.
+            acting_as: The caller, as in `acting_as`; None: the right of the class is not asked.
+
+        Raises:
+            RequestError: A filter does not fit the class.
+        """
+        entity_type = entity_type_of(self.app, cls)
+        wanted = RowsWanted(
+            entity_type.name, after=after, limit=limit, where=texts_of_filters(where or {})
+        )
+        rows = self._rows(wanted, acting_as)
+        return EntityPage(self._copies(entity_type, rows), BEFORE_FIRST, rows.after)
+
+    def _rows(self, wanted: RowsWanted, acting_as: Principal | str | None) -> RowsFound:
+        if acting_as is None:
+            return self.runtime.rows(wanted, "")
+        caller = _caller(acting_as)
+        wanted = msgspec.structs.replace(wanted, rights=encode_rights(caller))
+        return self.runtime.rows(wanted, caller.id)
+
+    @staticmethod
+    def _copies(entity_type: EntityType, rows: RowsFound) -> list[Any]:
+        return [
+            entity_type.copy_of(entity_type.decode(entity_type.key_at(text), row))
+            for text, row in rows.rows
+        ]
+
     def erase(self, name: str, key: object) -> None:
         """Erase a person, as `penstock erase` does: delete the entity, and destroy the key of its data.
 
@@ -433,6 +500,20 @@ class Kit:
 
     def _entity_type(self, name: str) -> EntityType:
         return self.runtime.app.entity(name)
+
+
+def _caller(principal: Principal | str) -> Principal:
+    """Return the caller that a test names.
+
+    Raises:
+        ConfigError: No gateway has a principal with this id.
+    """
+    caller = principal if isinstance(principal, Principal) else Principal(principal)
+    if not caller.id or PRINCIPAL_SEPARATOR in caller.id:
+        raise ConfigError(
+            f"{caller.id!r} is not the id of a principal, which is the name of an API key, or @ and the subject of a token"
+        )
+    return caller
 
 
 def effect_name(given: object) -> str:

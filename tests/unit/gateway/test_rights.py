@@ -44,7 +44,7 @@ def tick() -> int:
 @readonly
 @transactional
 def sender() -> str:
-    return principal()
+    return principal().id
 
 
 rays = stream("rays", int)
@@ -74,6 +74,7 @@ RIGHTS = {
     "POST /read": {"call"},
     "GET /lamps/a/light": {"call"},
     "GET /entities/Lamp/a": {"read"},
+    "GET /entities/Lamp?is_on=true": {"read"},
     "GET /entities/Lamp/changes?from=0": {"read"},
     "GET /export/Lamp": {"read"},
     "GET /export/streams/Lamp": {"follow"},
@@ -155,6 +156,30 @@ def test_a_handler_knows_its_principal(lamps: tuple[httpx.Client, dict[str, str]
     client, keys = lamps
     answer = client.post("/call/sender", headers={"X-API-Key": keys["call"]})
     assert (answer.status_code, answer.json()) == (200, "k-call")
+
+
+def test_watch_reaches_pages_and_no_order(lamps: tuple[httpx.Client, dict[str, str]]) -> None:
+    """A person of the support sees the pages of an operator, and each request that could change something is refused."""
+    client, keys = lamps
+    headers = {"X-API-Key": keys["watch"]}
+    paths = client.get("/openapi.json", headers=headers).json()["paths"]
+    orders = [
+        (verb.upper(), re.sub(r"\{\w+\}", "a", path))
+        for path, operations in paths.items()
+        for verb in operations
+        if verb not in ("get", "head")
+    ]
+    assert len(orders) > 20
+    # A caller may cancel its own requests; without calls there is nothing to refuse.
+    open_to_all = {("DELETE", "/requests/a"), ("POST", "/read")}
+    answers = {
+        order: client.request(*order, json=[], headers=headers).status_code
+        for order in orders
+        if order not in open_to_all
+    }
+    assert {order for order, status in answers.items() if status != 403} == set()
+    pages = ("/console/api/status", "/metrics", "/flow", "/partitions", "/deployments", "/erasures")
+    assert [client.get(page, headers=headers).status_code for page in pages] == [200] * len(pages)
 
 
 def test_every_declared_route_is_asked() -> None:

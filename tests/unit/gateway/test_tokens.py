@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from penstock.base.ids import RequestId
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unauthenticated
 from penstock.gateway.auth.principal import Principal, Scope
 from penstock.gateway.auth.tokens import (
@@ -23,6 +24,7 @@ from penstock.gateway.auth.tokens import (
     allowed_algorithms,
     read_keys,
 )
+from penstock.model.principal import principal_of
 from penstock.process.config import GatewayConfig
 from tests.waiting import wait_for
 
@@ -99,6 +101,24 @@ def test_scopes_of_other_services_grant_nothing(
 ) -> None:
     """Of the claims of a token, only scopes of this grammar count, and a token may have none."""
     assert tokens(tmp_path).principal(signed(claims), time.time()).scopes == scopes
+
+
+def test_named_claims_are_shown(tmp_path: Path) -> None:
+    """Handlers see the claims that the setting names, as plain values; a claim that cannot be kept refuses the token."""
+    door = tokens(tmp_path, jwt_claims="role, clinics")
+    claims = {"role": "head", "clinics": [7, {"a": None}], "email": "mia@x"}
+    principal = door.principal(signed(claims), time.time())
+    shown = principal_of(RequestId("@mia~1"), principal.rights)
+    assert (shown.id, shown.claims) == ("@mia", {"role": "head", "clinics": [7, {"a": None}]})
+    for strange, why in (
+        ({"role": "x" * 1_100}, "take more than 1024 bytes"),
+        ({"role": 1 << 80}, "cannot be kept"),
+        ({"role": "\ud800"}, "cannot be kept"),
+    ):
+        with pytest.raises(Unauthenticated, match=why):
+            door.principal(signed(strange), time.time())
+    with pytest.raises(ConfigError, match="iat differs in each token"):
+        tokens(tmp_path, jwt_claims="role,iat")
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ def test_calls_and_reads(told: dict[str, object]) -> None:
     """Values arrive as the application has them."""
     assert told["baked"] == 2
     assert told["left"] == 5
+    assert told["page"] == [1, True, True]
     assert told["rye"] == {
         "loaf_id": "rye",
         "pieces": 5,

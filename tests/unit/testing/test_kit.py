@@ -48,7 +48,7 @@ def surroundings(count: int) -> list[Any]:
 
 @transactional
 def sender() -> str:
-    return penstock.principal()
+    return penstock.principal().id
 
 
 class Bell(Entity):
@@ -56,12 +56,12 @@ class Bell(Entity):
     rung_by: list[str] = []
 
     def ring(self) -> str:
-        self.rung_by.append(penstock.principal())
+        self.rung_by.append(penstock.principal().id)
         penstock.send(Bell(self.name).echo)
         return sender()
 
     def echo(self) -> None:
-        self.rung_by.append(penstock.principal())
+        self.rung_by.append(penstock.principal().id)
 
 
 app = App("kit", Machine, surroundings, sender, Bell)

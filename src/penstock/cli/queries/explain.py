@@ -35,6 +35,7 @@ Examples:
   penstock explain shop:app --format json
   penstock explain examples/shop --data /var/lib/shop
   penstock explain examples/shop --format mermaid > shop.mmd
+  penstock explain examples/shop --format scopes
   penstock explain examples/shop --url http://127.0.0.1:8000
 """
 
@@ -46,6 +47,7 @@ class ExplainFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     MERMAID = "mermaid"
+    SCOPES = "scopes"
 
 
 _PRINTERS: Final = {
@@ -59,7 +61,12 @@ def command(
     options: AppOptions,
     remote: RemoteOptions,
     form: Annotated[
-        ExplainFormat, typer.Option("--format", "-f", help="For people, programs, or a diagram.")
+        ExplainFormat,
+        typer.Option(
+            "--format",
+            "-f",
+            help="For people, programs, a diagram, or the requests from outside with their scopes.",
+        ),
     ] = ExplainFormat.TEXT,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,6 +76,11 @@ def command(
     from penstock.dataflow.analysis.analyze import analyze_app
 
     chosen = ExplainFormat.JSON if as_json else form
+    if chosen is ExplainFormat.SCOPES:
+        from penstock.dataflow.public_surface import surface_text
+
+        typer.echo(surface_text(application), nl=False)
+        return
     rates = NO_RATES if remote.url is None else _rates_at(remote, application.name)
     text = _PRINTERS[chosen](analyze_app(application), rates)
     typer.echo(text, nl=False)

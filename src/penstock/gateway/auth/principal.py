@@ -24,11 +24,12 @@ wider one, is refused. `authentication` finds the principal.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NewType
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NewType
 
 from penstock.errors import Forbidden, RequestError
+from penstock.model import principal as model
 
 if TYPE_CHECKING:
     from penstock.model.application import App
@@ -65,11 +66,22 @@ class Principal:
         scopes: The granted scopes.
         namespace: The prefix of the principal's stored request ids, without `~`; unique. Empty for
             the anonymous principal, whose ids are stored without a prefix.
+        claims: The claims of its token that handlers see.
+        rights: Scopes and claims, as each of its requests holds them; empty for the anonymous principal.
     """
 
     name: str
     scopes: frozenset[Scope]
     namespace: str = ""
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    rights: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        shown = model.Principal(self.namespace, self.scopes, self.claims)
+        object.__setattr__(self, "rights", model.encode_rights(shown) if self.namespace else b"")
+
+    def __hash__(self) -> int:
+        return self.name.__hash__()  # never stored, never sent
 
     @property
     def is_admin(self) -> bool:
@@ -111,6 +123,11 @@ class Principal:
     def may_follow(self, stream: str) -> bool:
         """Say whether the principal may follow a stream."""
         return not self.scopes.isdisjoint({EVERYTHING, FOLLOW, f"follow:{stream}"})
+
+    @property
+    def may_query(self) -> bool:
+        """Whether the principal may send SQL queries, and so may read everything."""
+        return SQL in self.scopes or EVERYTHING in self.scopes
 
     def require_sql(self) -> None:
         """Check that the principal may send SQL queries; raises as `require_call`."""

@@ -35,6 +35,10 @@ LEEWAY_S: Final = 30
 CACHED_MAX: Final = 10_000
 NAME_MAX: Final = 128
 NAMESPACE_MAX: Final = 256
+CLAIMS_BYTES_MAX: Final = 1_024
+"""The most bytes of the claims that each request of a token holds, as JSON."""
+
+_CHANGING: Final = frozenset({"exp", "iat", "jti", "nbf"})
 
 # A JWT has no padding, so each token has only one spelling.
 _SHAPE: Final = re.compile(rb"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
@@ -85,6 +89,21 @@ def allowed_algorithms(text: str) -> frozenset[str]:
             f"accepted; choose from {', '.join(sorted(KNOWN))}"
         )
     return names
+
+
+def shown_claims(text: str) -> tuple[str, ...]:
+    """Return the names of claims in a comma-separated setting.
+
+    Raises:
+        ConfigError: A claim differs in each token of a subject, so a repeated request would be another one.
+    """
+    claims = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if changing := [name for name in claims if name in _CHANGING]:
+        raise ConfigError(
+            f"gateway.jwt_claims = {text!r}: {', '.join(changing)} differs in each token of a subject; a request that is "
+            "repeated with a newer token would be refused"
+        )
+    return claims
 
 
 def read_keys(path: Path, data: bytes | None, allowed: frozenset[str]) -> VerifyingKeys:
@@ -171,6 +190,7 @@ class TokenVerifier:
         )
         self._issuer = settings.jwt_issuer or None
         self._audience = settings.jwt_audience or None
+        self._shown = shown_claims(settings.jwt_claims)
         self._cached: dict[bytes, tuple[Principal, float]] = {}
         self._cached_by = self._keys.value()
 
@@ -192,7 +212,17 @@ class TokenVerifier:
             return cached[0]
         claims = self._verified(token, keys)
         namespace = _namespace_of(claims, digest)
-        principal = Principal(_name_of(claims), granted(_words_of(claims)), namespace)
+        shown = {name: claims[name] for name in self._shown if name in claims}
+        scopes = granted(_words_of(claims))
+        try:
+            size = len(msgspec.json.encode(shown))
+            principal = Principal(_name_of(claims), scopes, namespace, shown)
+        except (*_STRANGE_CLAIMS, RecursionError) as error:
+            raise Unauthenticated("the token has a claim that cannot be kept") from error
+        if size > CLAIMS_BYTES_MAX:
+            raise Unauthenticated(
+                f"the claims {', '.join(shown)} of the token take more than {CLAIMS_BYTES_MAX} bytes"
+            )
         self._cache(digest, principal, float(claims["exp"]) + LEEWAY_S)
         return principal
 

@@ -15,6 +15,7 @@ from penstock.client.results import Change, Rows
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.http_request import HttpRequest, parse_epoch
+from penstock.gateway.intake import require_every_row
 from penstock.gateway.route import (
     MIN_EPOCH_HEADER,
     READ,
@@ -85,8 +86,7 @@ class ChangesHandler:
         if first is None:
             request.refuse_fields(("to",), "changes need from, too")
             return await self._entity_reads.show(request, entity, "changes", (), 200)
-        request.principal.require_read(entity, self._app.stored_name(entity))
-        self._app.signature(entity, "exists")  # raises for an unknown class
+        require_every_row(request.principal, self._app, entity)
         request.refuse_fields(("timeout",), "view.time_ms limits a query of changes")
         newest = max(self._tail.epoch, request.min_epoch())
         bounds = (

@@ -1,24 +1,34 @@
-"""`GET /entities/{Entity}/{key}` and the `show` routes of the application.
+"""`GET /entities/{Entity}/{key}`, the pages of `GET /entities/{Entity}`, and the `show` routes of the application.
 
 They append nothing: they read the state at the newest committed epoch, which is not older than any
-response that a client has received.
+response that a client has received. A class with a right (`allows`) is read by readers only, which ask it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
 from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import EntityKey, Epoch
+from penstock.engine.rows import RowsFound, RowsWanted, decode_rows
 from penstock.errors import NoSuchEntity, RequestError
-from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.reader_pool import EntityReader, ReaderPool
+from penstock.gateway.request_ids import RequestIds, stored_id
 from penstock.gateway.responses import json_of, reply_headers
-from penstock.gateway.route import MIN_EPOCH_HEADER, READ, SHOWN, Answer, Route
+from penstock.gateway.route import MIN_EPOCH_HEADER, READ, SHOWN, Answer, Parameter, Route
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
+from penstock.model.entity_page import LIMIT, LIMIT_MAX
+from penstock.model.entity_type import EntityType
+from penstock.model.reply import raised_by
+from penstock.model.request import decode_failure
 from penstock.process.config import Config
+from penstock.runtime.reads.messages import ReadCall
+
+_TEXT: Final[Mapping[str, Any]] = {"type": "string"}
 
 
 class EntityReadHandler:
@@ -26,7 +36,7 @@ class EntityReadHandler:
 
     Args:
         tail: The journal tail, which knows the newest epoch.
-        pool: The readers; without them, code of the application runs in this process.
+        pool: The readers; without them, code of the application runs in this process, and no rows are found.
     """
 
     def __init__(
@@ -42,6 +52,7 @@ class EntityReadHandler:
         self._entities = entities
         self._tail = tail
         self._pool = pool
+        self._ids = RequestIds()
 
     @Route(
         "GET",
@@ -71,27 +82,101 @@ class EntityReadHandler:
         Raises:
             NoSuchEntity: The entity does not exist.
         """
-        name = self._app.present_name(name)
-        request.principal.require_read(name, self._app.stored_name(name))
+        entity = self._readable(request, name)
         if len(text.encode()) > self._config.gateway.key_bytes_max:
             raise RequestError(f"a key takes at most {self._config.gateway.key_bytes_max} bytes")
-        key = self._app.key_of(name, text)
+        key = self._app.key_of(entity.name, text)
+        timeout_s = await self._reached(request)
+        key_text = entity.key_text(key)
+        if entity.allows is not None:
+            wanted = RowsWanted(entity.name, request.principal.rights, key_text)
+            epoch, page = await self._found(request, wanted, timeout_s)
+            ((_, data),) = page.rows
+        else:
+            epoch, (row,) = await self._entities.read([EntityKey(entity.prefix + key_text)])
+            if row is None:
+                raise NoSuchEntity(f"{entity.name} {text!r} does not exist")
+            data = row
+            if self._pool is not None and not data.startswith(entity.row_head):
+                data = await self._pool.upcast(entity.name, text, data, timeout_s)
+        values = {entity.key_name: key, **entity.plain(key, data)}
+        chosen = {attribute: values[attribute] for attribute in shows} if shows else values
+        return _response(request, chosen, status, epoch)
+
+    @Route(
+        "GET",
+        "/entities/{entity}",
+        "entities",
+        parameters=(
+            Parameter(
+                "after",
+                "query",
+                "The key behind which the page begins, from the page before.",
+                _TEXT,
+            ),
+            Parameter(
+                "limit",
+                "query",
+                "The most entities of the page.",
+                {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT},
+            ),
+            MIN_EPOCH_HEADER,
+        ),
+        fields=None,
+        answers=(Answer("A page.", {}, SHOWN),),
+        errors=(429, 504),
+    )
+    async def page(self, request: HttpRequest) -> Response:
+        """List entities.
+
+        Returns a page of the entities that the caller may see, in the order of their keys as text, all at the epoch that the page
+        names. Each other field of the query string is the name of an attribute, and the value that it must have.
+        """
+        entity = self._readable(request, request.path["entity"])
+        query = dict(request.query())
+        after, limit = query.pop("after", ""), query.pop("limit", str(LIMIT))
+        query.pop("min_epoch", None), query.pop("timeout", None)
+        count = whole_number("limit", limit, "is not the size of a page", 1, LIMIT_MAX)
+        behind = entity.key_text(self._app.key_of(entity.name, after)) if after else ""
+        timeout_s = await self._reached(request)
+        wanted = RowsWanted(entity.name, request.principal.rights, None, behind, count, query)
+        epoch, page = await self._found(request, wanted, timeout_s)
+        rows = [(entity.key_at(text), row) for text, row in page.rows]
+        shown = [{entity.key_name: key, **entity.plain(key, row)} for key, row in rows]
+        body = {"epoch": epoch, "entities": shown, "after": page.after}
+        return _response(request, body, 200, epoch)
+
+    def _readable(self, request: HttpRequest, name: str) -> EntityType:
+        """Return a class that the principal may read."""
+        name = self._app.present_name(name)
+        request.principal.require_read(name, self._app.stored_name(name))
+        return self._app.entity(name)
+
+    async def _reached(self, request: HttpRequest) -> float:
+        """Return when the epoch is there that a request wants: the seconds that a reader may take then."""
+        limit_s = self._config.gateway.reply_timeout_ms / 1_000
         min_epoch = request.min_epoch()
         if min_epoch > self._tail.epoch:
-            limit_s = self._config.gateway.reply_timeout_ms / 1_000
             await self._tail.until(Epoch(min_epoch), request.wait_s("timeout", 10, limit_s))
-        entity_type = self._app.entity(name)
-        epoch, (data,) = await self._entities.read(
-            [EntityKey(entity_type.prefix + entity_type.key_text(key))]
-        )
-        if data is None:
-            raise NoSuchEntity(f"{name} {text!r} does not exist")
-        if self._pool is not None and not data.startswith(entity_type.row_head):
-            timeout_s = self._config.gateway.reply_timeout_ms / 1_000
-            data = await self._pool.upcast(name, text, data, timeout_s)
-        values = {entity_type.key_name: key, **entity_type.plain(key, data)}
-        chosen = {attribute: values[attribute] for attribute in shows} if shows else values
-        if MSGPACK in request.headers.get("accept", ""):
-            encoded = msgspec.msgpack.encode(chosen)
-            return Response(encoded, status, reply_headers(epoch), MSGPACK)
-        return Response(json_of(chosen), status, reply_headers(epoch), JSON)
+        return limit_s
+
+    async def _found(
+        self, request: HttpRequest, wanted: RowsWanted, timeout_s: float
+    ) -> tuple[Epoch, RowsFound]:
+        """Return the rows that a reader finds, and their epoch."""
+        if self._pool is None:
+            raise RequestError(
+                "this gateway has no readers (gateway.readers = 0), which find the rows of a page, and ask the right of a class"
+            )
+        drawn = stored_id(request.principal, self._ids.draw())
+        asked = [ReadCall(drawn, b"", rows=wanted)]
+        epoch, (outcome,) = await self._pool.read(asked, timeout_s)
+        if outcome.error is not None:
+            raise raised_by(decode_failure(outcome.data))
+        return epoch, decode_rows(outcome.data)
+
+
+def _response(request: HttpRequest, body: Any, status: int, epoch: Epoch) -> Response:
+    if MSGPACK in request.headers.get("accept", ""):
+        return Response(msgspec.msgpack.encode(body), status, reply_headers(epoch), MSGPACK)
+    return Response(json_of(body), status, reply_headers(epoch), JSON)

@@ -18,6 +18,7 @@ from penstock.base.start import program_of
 from penstock.errors import OperationalError, Overloaded, RequestError
 from penstock.exchange.export import EPOCH_BYTES, Export, ExportQuestion
 from penstock.gateway.http_request import HttpRequest
+from penstock.gateway.intake import require_every_row
 from penstock.gateway.route import SHOWN, Answer, Parameter, Route
 from penstock.model.application import App
 from penstock.process.config import Config
@@ -79,8 +80,7 @@ class ExportHandler:
         Returns all entities of a class at one epoch. The file can be imported again. Needs the right to read the class.
         """
         name = self._app.present_name(request.path["entity"])
-        request.principal.require_read(name, self._app.stored_name(name))
-        self._app.entity(name)  # an unknown one needs no child process
+        require_every_row(request.principal, self._app, name)
         return await self._export(request, name, is_stream=False)
 
     @Route(

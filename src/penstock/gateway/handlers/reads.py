@@ -37,7 +37,7 @@ from penstock.gateway.telemetry.request_timings import TIMINGS, RequestTimings
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
 from penstock.model.reply import Reply
-from penstock.model.request import Request, decode_failure
+from penstock.model.request import Request, decode_failure, with_caller
 from penstock.process.config import Config
 from penstock.runtime.reads.arguments import (
     ArgumentSource,
@@ -221,7 +221,11 @@ class ReadHandler:
             # `penstock.request_id()` and `random()` work in readers, too; nothing is recorded under
             # these ids.
             drawn = [stored_id(request.principal, self._ids.draw()) for _ in calls]
-            asked = [ReadCall(name, call.body) for name, call in zip(drawn, calls, strict=True)]
+            rights = request.principal.rights
+            asked = [
+                ReadCall(name, with_caller(call.body, rights))
+                for name, call in zip(drawn, calls, strict=True)
+            ]
             return await self._pool.read(asked, timeout_s)
 
     async def _existence(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[ReadOutcome]]:

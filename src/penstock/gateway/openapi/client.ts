@@ -119,6 +119,24 @@ export interface Page<Change> {
 }
 
 /** Where to begin, and how to end. */
+/** The question for a page of entities. */
+export interface PageOf {
+  /** `after` of the page before. */
+  after?: string | null;
+  /** The most entities of the page. */
+  limit?: number;
+  /** The values that attributes must have; a reference is its key. */
+  where?: { [attribute: string]: Key | boolean | null };
+}
+
+/** Entities of a class, all at one epoch. */
+export interface EntityPage<Attributes> {
+  epoch: number;
+  entities: Attributes[];
+  /** Where the next page begins; null after the last entity. */
+  after: string | null;
+}
+
 export interface FollowOptions extends Options {
   /** The number of the first atom; `earliest`, the default, is the oldest one that is held, `latest` the next new one. */
   from?: number | bigint | "earliest" | "latest";
@@ -248,6 +266,18 @@ class Gateway {
     return async (key, options = {}) => {
       const path = `/entities/${segment(entity)}/${segment(key)}`;
       return (await this.ask({ verb: "GET", path, reads: true }, options)) as Attributes;
+    };
+  }
+
+  /** Return the function that lists the entities of a class in pages. */
+  listing<Attributes>(entity: string): (page?: PageOf, options?: Options) => Promise<EntityPage<Attributes>> {
+    return async ({ after, limit, where = {} } = {}, options = {}) => {
+      const fields = new URLSearchParams();
+      for (const [name, value] of Object.entries(where)) fields.append(name, String(value));
+      if (after !== undefined && after !== null) fields.append("after", after);
+      if (limit !== undefined) fields.append("limit", String(limit));
+      const path = `/entities/${segment(entity)}?${fields.toString()}`;
+      return (await this.ask({ verb: "GET", path, reads: true }, options)) as EntityPage<Attributes>;
     };
   }
 

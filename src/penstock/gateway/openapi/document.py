@@ -72,6 +72,7 @@ from penstock.gateway.stream_bodies import AtomsBody, FailedAtomBody
 from penstock.gateway.table_pages import PageBody
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
+from penstock.model.entity_page import is_filter
 from penstock.model.entity_type import EntityType
 from penstock.model.route import SHOW
 from penstock.model.route import Route as AppRoute
@@ -174,6 +175,7 @@ _PAGE: Final = reference_to(PageBody)
 (_APPEND, _, _CALL) = routes_at(CallHandler.call)
 (_SEND_ATOM, _, _SEND) = routes_at(CallHandler.send)
 (_ENTITY,) = routes_at(EntityReadHandler.entity)
+(_ENTITIES,) = routes_at(EntityReadHandler.page)
 (_CHANGES,) = routes_at(ChangesHandler.changes)
 (_HISTORY,) = routes_at(HistoryHandler.history)
 (_FOLLOW,) = routes_at(StreamHandler.follow)
@@ -269,9 +271,18 @@ class Operations:
         return self._schemas.written(signature.returns)
 
     def _reads(self, entity: EntityType) -> Iterator[Route]:
-        """Yield the paths that read entities of a class: the state, the changes, the history."""
+        """Yield the paths that read entities of a class: the state, a page, the changes, the history."""
         article, paths, key = with_article(entity.name), f"/entities/{entity.name}", _key(entity)
         content: Content = {JSON: {"schema": self._schemas.entity(entity)}, MSGPACK: {"schema": {}}}
+        yield replace(
+            _ENTITIES,
+            path=paths,
+            name=f"list.{entity.name}",
+            tag=entity.name,
+            summary=f"List entities of {entity.name}.",
+            parameters=(*_ENTITIES.parameters, *self._filters(entity)),
+            answers=(replace(_ENTITIES.answers[0], content=self._page_of(entity)),),
+        )
         yield replace(
             _ENTITY,
             path=f"{paths}/{{key}}",
@@ -296,6 +307,30 @@ class Operations:
             summary=f"List the history of {article}.",
             parameters=(key, *_HISTORY.parameters),
         )
+
+    def _filters(self, entity: EntityType) -> Iterator[Parameter]:
+        """Yield a field of the query string for each attribute that a page can be filtered by."""
+        for name, annotation in entity.constrained.items():
+            if is_filter(entity, name):
+                text = f"Only entities with this value of `{name}`."
+                yield Parameter(name, "query", text, self._schemas.read(annotation))
+
+    def _page_of(self, entity: EntityType) -> Content:
+        after = {
+            "type": ["string", "null"],
+            "description": "Where the next page begins; null after the last entity.",
+        }
+        properties: dict[str, Schema] = {
+            "epoch": {
+                "type": "integer",
+                "minimum": -1,
+                "description": "The epoch of all entities of the page.",
+            },
+            "entities": {"type": "array", "items": self._schemas.entity(entity)},
+            "after": after,
+        }
+        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        return {JSON: {"schema": schema}, MSGPACK: {"schema": {}}}
 
     def _appends(self, stream: Stream[Any]) -> Iterator[Route]:
         """Yield the append that waits for its epoch, and the append that does not."""

@@ -127,7 +127,7 @@ _WORDS: Final = frozenset(
     ]
 )
 _MEMBERS: Final = frozenset(
-    {"call", "constructor", "epoch", "pending", "send", "sql", "streams", "tables"}
+    {"call", "constructor", "epoch", "pages", "pending", "send", "sql", "streams", "tables"}
 )
 """Members of the generated client; an entity with such a name has `_` behind it."""
 
@@ -494,6 +494,7 @@ class _Writer:
             if self._functions:
                 yield '    readonly call: Functions<"send">;'
             yield "  };"
+        yield from self._pages()
         for what, types in self._published():
             yield f"  readonly {what}: {{"
             yield from (f"    readonly {_property(name)}: {of};" for name, of in types.items())
@@ -518,12 +519,29 @@ class _Writer:
             sent.append("call: makeFunctions(sends),")
         if sent:
             yield from ("    this.send = {", *(f"      {line}" for line in sent), "    };")
+        yield from self._made_pages()
         for what, types in self._published():
             yield f"    this.{what} = {{"
             for name, of in types.items():
                 yield f"      {_property(name)}: new {of}(gateway, {_text(name)}),"
             yield "    };"
         yield "  }"
+
+    def _pages(self) -> Iterator[str]:
+        """Yield the declaration of the functions that list entities."""
+        if self._shown:
+            yield "  /** Pages of the entities of a class that the caller may see, in the order of their keys. */"
+            yield "  readonly pages: {"
+            for entity, shown in self._shown.items():
+                yield f"    {_property(entity)}(page?: PageOf, options?: Options): Promise<EntityPage<{shown}>>;"
+            yield "  };"
+
+    def _made_pages(self) -> Iterator[str]:
+        if self._shown:
+            yield "    this.pages = {"
+            for entity, shown in self._shown.items():
+                yield f"      {_property(entity)}: gateway.listing<{shown}>({_text(entity)}),"
+            yield "    };"
 
     def _member(self, entity: str) -> str:
         name = re.sub(r"[^\w$]+", "_", entity)

@@ -19,13 +19,21 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId, split_entity_key
+from penstock.base.ids import (
+    PRINCIPAL_SEPARATOR,
+    EntityKey,
+    Epoch,
+    Lsn,
+    RequestId,
+    split_entity_key,
+)
 from penstock.base.subject_keys import MemoryKeys, new_tree
 from penstock.engine.built_indexes import index_updates
 from penstock.engine.effect_call import record_id
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.imported import ImportedIndexes, ImportResult, imported, refusal_of, result_of
 from penstock.engine.replay import apply_changes
+from penstock.engine.rows import RowsFound, RowsWanted, decode_rows, find_rows
 from penstock.engine.streams import late_flows
 from penstock.engine.streams.cascade import Cascade
 from penstock.engine.streams.cascade_runner import CascadeRunner
@@ -67,6 +75,7 @@ from penstock.model.request import (
     encode_continuation,
     encode_failure,
     is_continuation,
+    with_caller,
 )
 from penstock.model.schema_version import Versions
 from penstock.model.streams.packed_atom import plain_atom
@@ -240,12 +249,42 @@ class LocalRuntime:
             lambda prefix: [(key, self.state[key]) for key in self._keys(prefix)],
         )
 
-    def submit(self, call: Call[Any]) -> Reply:
-        """Process a call as one request; see `penstock.model.reply.Runtime`."""
+    def submit(self, call: Call[Any], rights: bytes = b"") -> Reply:
+        """Process a call as one request; see `penstock.model.reply.Runtime`.
+
+        Args:
+            rights: The rights of the caller that the request id names; see `model.principal`.
+        """
         if active() is not None:
             raise RequestError("a handler calls entities itself; it cannot wait for a request")
         body, _ = encoded(self.app, call)
-        return self._submit(body, call.request_id)
+        return self._submit(with_caller(body, rights), call.request_id)
+
+    def rows(self, wanted: RowsWanted, principal: str) -> RowsFound:
+        """Return rows as a gateway shows them to a caller.
+
+        Args:
+            principal: The id of the caller; empty: the right of the class is not asked.
+
+        Raises:
+            NoSuchEntity: The entity does not exist.
+            Forbidden: The caller may not use it.
+            RequestError: A filter does not fit the class.
+        """
+
+        def items_of(prefix: str, after: str) -> list[tuple[EntityKey, bytes]]:
+            first = prefix + after
+            keys = sorted(key for key in self.state if key.startswith(prefix))
+            return [(key, self.state[key]) for key in keys if not after or key > first]
+
+        asked = RequestId(f"{principal}{PRINCIPAL_SEPARATOR}rows" if principal else "rows")
+        with self._guard():
+            outcome = find_rows(
+                self.app, self._executor, asked, self._clock(), wanted, self.state.get, items_of
+            )
+        if outcome.error is not None:
+            raise raised_by(decode_failure(outcome.reply))
+        return decode_rows(outcome.reply)
 
     def append(
         self, stream: Stream[T] | str, events: Iterable[T], *, request_id: str | None = None

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.base.ids import Epoch, Lsn, RequestId
 from penstock.engine.execute import Limits
+from penstock.engine.rows import RowsWanted
 from penstock.model.reply import Reply
 from penstock.model.request import Failure
 from penstock.runtime.reads.arguments import ArgumentSource, CallTarget, SizeLimits
@@ -40,17 +41,19 @@ class ReaderSettings(msgspec.Struct, frozen=True):
 
 
 class ReadCall(msgspec.Struct, frozen=True, array_like=True):
-    """A call of a `@readonly` handler.
+    """A call of a `@readonly` handler, or a question for rows.
 
     Attributes:
         request_id: The id that the handler sees; no log has it.
         body: The call, encoded as a request in the log.
         refusal: Why the call fails without a run, because it has ended readers before; empty if it runs.
+        rows: A question for rows in place of a call; `body` is empty then.
     """
 
     request_id: RequestId
     body: bytes
     refusal: str = ""
+    rows: RowsWanted | None = None
 
 
 class Question(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -16,9 +16,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
-from penstock.engine.execute import Limits
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId
+from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.failure import exceeded
+from penstock.engine.rows import ItemsOf, RowsWanted, find_rows
 from penstock.engine.task import Task
 from penstock.errors import (
     Corrupt,
@@ -66,11 +67,13 @@ class _State(NamedTuple):
     Attributes:
         time_us: The time of its commit, in microseconds since the Unix epoch.
         get: Returns the encoded attributes of an entity.
+        items_of: Yields the entities of a class, in order.
     """
 
     epoch: Epoch
     time_us: int
     get: Read
+    items_of: ItemsOf
 
 
 def _check_indexes(data: Path, app: App, journal: DeltaJournal) -> None:
@@ -100,6 +103,7 @@ class CallReader:
         # Random values of a read tell nothing about those of a request with the same id.
         self._secret = blake2b(_PURPOSE, key=self._journal.secret).digest()
         self._get: Read = _nothing
+        self._items_of: ItemsOf = _no_items
         self._task = self._new_task()
 
     def close(self) -> None:
@@ -132,7 +136,7 @@ class CallReader:
             try:
                 with self._newest() as state:
                     yield Started(state.epoch)
-                    self._get = state.get
+                    self._get, self._items_of = state.get, state.items_of
                     now_us = time_after(state.time_us)
                     yield from self._run(question, now_us)
                     return
@@ -149,11 +153,11 @@ class CallReader:
         """Lend the state at the newest epoch of the journal."""
         last = self._journal.last()
         if last is None:
-            yield _State(BEFORE_FIRST, 0, _nothing)
+            yield _State(BEFORE_FIRST, 0, _nothing, _no_items)
             return
         self._stores.follow(last)
         with self._stores.at(last.epoch) as stores:
-            yield _State(last.epoch, last.time_us, stores.get)
+            yield _State(last.epoch, last.time_us, stores.get, stores.items_of)
 
     def _run(self, question: Question, now_us: int) -> Iterator[Outcomes]:
         began_s = time.monotonic()
@@ -184,6 +188,9 @@ class CallReader:
         """Run one call."""
         if call.refusal:
             return ReadOutcome(LimitExceeded.code, encode_failure(exceeded(call.refusal)))
+        if call.rows is not None:
+            rows = self._rows(call.request_id, call.rows, now_us)
+            return ReadOutcome(rows.error, rows.reply)
         outcome = self._task.run(0, call.request_id, call.body, now_us)
         if outcome is None:
             raise StateUnavailable("an entity could not be read")
@@ -193,6 +200,14 @@ class CallReader:
                 f"the handler is not @readonly in the code of this process, and changed {changed}"
             )
         return ReadOutcome(outcome.error, outcome.reply)
+
+    def _rows(self, request_id: RequestId, wanted: RowsWanted, now_us: int) -> Outcome:
+        """Return the outcome of a question for rows."""
+
+        def work(executor: Executor, read: Read) -> Outcome:
+            return find_rows(self._app, executor, request_id, now_us, wanted, read, self._items_of)
+
+        return self._task.look(work)
 
     def _new_task(self) -> Task:
         task = Task(self._app, self._read, self._limits, tracked=False)
@@ -205,6 +220,10 @@ class CallReader:
 
 def _nothing(_key: EntityKey) -> bytes | None:
     return None
+
+
+def _no_items(_prefix: str, _after: str) -> tuple[()]:
+    return ()
 
 
 def encoded(app: App, sizes: SizeLimits, question: Encoding | Upcasting) -> Encoded | Failed:

@@ -1,0 +1,172 @@
+"""Rows for callers from outside: one entity, or a page of the entities of a class, as far as the right of the class allows.
+
+Promises that a page tells nothing of a row that its caller may not see: neither its values nor its key, and no number of
+such rows. The right is asked first and the filters come after it, so the time that a page takes says nothing of the values
+of hidden rows, except where an index finds the rows of a filter. All rows are those of one state.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from penstock.base.ids import EntityKey, RequestId
+from penstock.base.lowering import alike
+from penstock.base.schema import decode_reference, name_of
+from penstock.engine.execute import Executor, Outcome
+from penstock.errors import Erased, Forbidden, NoSuchEntity, RequestError, Unencodable
+from penstock.model.application import App, unknown
+from penstock.model.context import Transaction
+from penstock.model.entity_page import LIMIT, is_filter
+from penstock.model.entity_type import EntityType
+
+_BYTES_MAX: Final = 1 << 20
+"""A page ends with the row that reaches so many bytes."""
+
+_LOOKED_MAX: Final = 50_000
+"""A page of a class without a right ends after so many rows that do not fit its filters."""
+
+_KEPT_MAX: Final = 500
+"""The rows that a transaction holds for the right; it lets them go then."""
+
+ItemsOf = Callable[[str, str], Iterable[tuple[EntityKey, bytes]]]
+"""Yields the entities whose keys begin with a prefix, in order, behind a text."""
+
+
+class RowsWanted(msgspec.Struct, frozen=True, array_like=True):
+    """A question for rows.
+
+    Attributes:
+        rights: The rights of the caller; see `model.principal`.
+        key: The text of the key of one entity; None for a page.
+        after: The text of the key behind which a page begins; empty for the first page.
+        where: The texts of the values that attributes must have.
+    """
+
+    entity: str
+    rights: bytes = b""
+    key: str | None = None
+    after: str = ""
+    limit: int = LIMIT
+    where: dict[str, str] = {}
+
+
+class RowsFound(msgspec.Struct, frozen=True, array_like=True):
+    """Rows with the texts of their keys, and where the next page begins; None after the last row of the class."""
+
+    rows: list[tuple[str, bytes]]
+    after: str | None = None
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+decode_rows: Final = msgspec.msgpack.Decoder(RowsFound).decode
+
+
+def find_rows(  # noqa: PLR0913 -- the question, and the parts that answer it
+    app: App,
+    executor: Executor,
+    request_id: RequestId,
+    time_us: int,
+    wanted: RowsWanted,
+    read: Callable[[EntityKey], bytes | None],
+    items_of: ItemsOf,
+) -> Outcome:
+    """Return the outcome of a question for rows: its reply is `RowsFound`, encoded.
+
+    Args:
+        request_id: The id of the question, with its principal; no log has it.
+        read: Reads a row of the state; `items_of` reads the same state.
+    """
+    txn = Transaction(request_id, time_us, read, app.entities, executor.secret)
+    txn.rights = wanted.rights
+
+    def work() -> tuple[bytes, dict[EntityKey, bytes | None]]:
+        entity = app.entity(wanted.entity)
+        if wanted.key is not None:
+            page = RowsFound([_row_of(entity, wanted.key, executor, txn)])
+        else:
+            page = _page_of(entity, wanted, executor, txn, items_of)
+        return _encode(page), {}
+
+    return executor.perform(txn, work)
+
+
+def _row_of(
+    entity: EntityType, text: str, executor: Executor, txn: Transaction
+) -> tuple[str, bytes]:
+    key = EntityKey(entity.prefix + text)
+    row = txn.row(key)
+    if row is None:
+        raise NoSuchEntity(f"{entity.name} {text!r} does not exist")
+    if entity.allows is not None:
+        executor.require_right(entity, entity.of_text(text), txn)
+    return text, entity.present(entity.key_at(text), row)
+
+
+def _page_of(
+    entity: EntityType, wanted: RowsWanted, executor: Executor, txn: Transaction, items_of: ItemsOf
+) -> RowsFound:
+    fits = _filter_of(entity, wanted.where)
+    rows: list[tuple[str, bytes]] = []
+    size = 0
+    for looked, (text, row) in enumerate(_rows_behind(entity, wanted, items_of), start=1):
+        if looked % _KEPT_MAX == 0:
+            txn.release()
+            txn.before.clear()
+        if entity.allows is not None and not _may_see(entity, text, executor, txn):
+            continue
+        key = entity.key_at(text)
+        if fits(entity.plain(key, row)):
+            row = entity.present(key, row)
+            rows.append((text, row))
+            size += len(row)
+            if len(rows) >= wanted.limit or size >= _BYTES_MAX:
+                return RowsFound(rows, text)
+        elif (
+            looked >= _LOOKED_MAX and entity.allows is None
+        ):  # else the key would be that of a hidden row
+            return RowsFound(rows, text)
+    return RowsFound(rows)
+
+
+def _rows_behind(
+    entity: EntityType, wanted: RowsWanted, items_of: ItemsOf
+) -> Iterator[tuple[str, bytes]]:
+    skip = len(entity.prefix)
+    return ((key[skip:], row) for key, row in items_of(entity.prefix, wanted.after))
+
+
+def _may_see(entity: EntityType, text: str, executor: Executor, txn: Transaction) -> bool:
+    try:
+        executor.require_right(entity, entity.of_text(text), txn)
+    except (Forbidden, Erased):
+        return False
+    return True
+
+
+def _filter_of(entity: EntityType, where: Mapping[str, str]) -> Callable[[Mapping[str, Any]], bool]:
+    """Return a function that says whether a row has the values of all filters.
+
+    Raises:
+        RequestError: The class has no such attribute, or no value of it has such a text.
+    """
+    wanted = {name: _plain_value(entity, name, text) for name, text in where.items()}
+    return lambda row: all(alike(row[name], value) for name, value in wanted.items())
+
+
+def _plain_value(entity: EntityType, name: str, text: str) -> Any:
+    """Return the value of a filter as MessagePack has it in a row."""
+    if name not in entity.attributes:
+        raise RequestError(unknown(f"attribute of {entity.name}", name, entity.attributes))
+    annotation = entity.attributes[name]
+    if not is_filter(entity, name):
+        raise RequestError(
+            f"{entity.name}.{name}: no page is filtered by {name_of(annotation)}; ask SQL"
+        )
+    try:
+        value = msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
+        return entity.plain_value(name, value)
+    except (msgspec.ValidationError, Unencodable, ValueError, TypeError) as error:
+        raise RequestError(
+            f"{entity.name}.{name}: {text!r} is no {name_of(annotation)}: {error}"
+        ) from error
