@@ -25,7 +25,7 @@ class PublicRequest(NamedTuple):
     Attributes:
         scope: The narrowest scope that covers it.
         request: The verb and the path.
-        remark: Which check follows, and which wider scope does not cover it; empty for a usual request.
+        remark: A check that follows, or a wider scope that does not cover it; empty for a usual request.
     """
 
     scope: str
