@@ -109,6 +109,11 @@ class Host:
         self._processes.append(process)
         return process
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether `limit` was called."""
+        return (_GROUPS / self._name).exists()
+
     def limit(self, cores: float) -> None:
         """Bound the processor time of all processes on this host, and of those that they start.
 

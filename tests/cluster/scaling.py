@@ -13,9 +13,10 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,7 @@ EVENTS: Final = 1_000
 SECONDS: Final = 6.0
 """How long a run takes about."""
 HTTP_S: Final = 8.0
+IDLE_S: Final = 5.0
 CONNECTIONS: Final = 500
 """For each host."""
 GATEWAY_US: Final = 83.0
@@ -152,15 +154,34 @@ class Scaling:
 
     def _measured(self, count: int) -> dict[str, float]:
         """Return how much is done in a second, for each kind of work."""
+        self._costed("nothing", _rest)
         self._over_http(count)  # the first run warms all processes
-        http = self._over_http(count)
+        http = self._costed("HTTP", lambda: self._over_http(count))
         heavy = CORES * 1e3 * count * SECONDS
         self._append("add", round(heavy / 4), self._rounds)
-        by_handlers = self._append("add", round(heavy), self._rounds)
+        by_handlers = self._costed(
+            "handlers", lambda: self._append("add", round(heavy), self._rounds)
+        )
         atoms = round(5 * heavy / EVENTS / 2)
         self._append("append", max(1, atoms // 4), self._rounds // 5)
         by_atoms = self._append("append", atoms, self._rounds // 5)
         return dict(zip(RATIOS, (http, by_handlers, by_atoms), strict=True))
+
+    def _costed(self, what: str, work: Callable[[], float]) -> float:
+        """Do work, print the processor time of the hosts for a second of it, and return its rate."""
+        hosts = [host for host in self._lab.hosts[1:] if host.is_limited]
+        before, began = [spent_s(host) for host in hosts], time.monotonic()
+        rate_per_s = work()
+        lasted_s = time.monotonic() - began
+        total: Counter[str] = Counter()
+        for host, former in zip(hosts, before, strict=True):
+            total.update(spent_s(host))
+            total.subtract(former)
+        parts = ", ".join(
+            f"{role} {used / lasted_s / len(hosts):.3f}" for role, used in total.items()
+        )
+        self._report.note(f"  {what}: cores of a host: {parts}")
+        return rate_per_s
 
     def _append(self, kind: str, count: int, rounds: int = 0) -> float:
         """Append requests from the driver's host, and return how many of them were committed in a second."""
@@ -197,6 +218,23 @@ class Scaling:
         with ThreadPoolExecutor(count) as threads:
             done = sum(threads.map(call, hosts))
         return done / (time.monotonic() - began)
+
+
+def spent_s(host: Host) -> Counter[str]:
+    """Return the processor time of the processes of a host, by their kinds."""
+    spent: Counter[str] = Counter()
+    for process in host.processes():
+        with suppress(psutil.Error):
+            words = process.cmdline()
+            kind = "gateway" if "gateway" in words else "Java" if "java" in words[0] else "tasks"
+            times = process.cpu_times()
+            spent[kind] += times.user + times.system
+    return spent
+
+
+def _rest() -> float:
+    time.sleep(IDLE_S)
+    return 0.0
 
 
 def _answers(host: Host) -> bool:
