@@ -269,6 +269,27 @@ def test_client_gets_copies(ward: Ward) -> None:
             client.get(spec.Patient("p00"))
 
 
+def test_an_application_without_readonly_handlers_has_pages(tmp_path: Path) -> None:
+    """Readers find the rows of pages and ask rights, also if the application has no handler for them."""
+    source = tmp_path / "plain_ward.py"
+    source.write_text(
+        "from penstock import App, Entity, Principal, key\n\n\n"
+        "class Note(Entity):\n    name: str = key()\n    owner: str\n\n"
+        "    def allows(self, principal: Principal) -> bool:\n        return principal.id == self.owner\n\n\n"
+        'app = App("plain", Note)\n'
+    )
+    keys = stored_keys(tmp_path / "data")
+    with (
+        RunningGateway(str(source), tmp_path / "data") as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as http,
+    ):
+        ward = Ward(http, keys)
+        assert ward.ask("ada", "POST", "/call/Note/n1/create", {"owner": "ada"}).status_code == 200
+        assert ward.get("ada", "/entities/Note/n1") == {"name": "n1", "owner": "ada"}
+        assert len(ward.get("ada", "/entities/Note")["entities"]) == 1
+        assert ward.get("bob", "/entities/Note")["entities"] == []
+
+
 def test_without_readers_no_right_is_skipped(tmp_path: Path) -> None:
     """A gateway without readers cannot ask a right, so it refuses to show the row."""
     (tmp_path / "bare_ward.py").write_text(APP)
