@@ -6,6 +6,7 @@ from enum import Enum
 from penstock import (
     Aborted,
     Entity,
+    Principal,
     call,
     emit,
     every,
@@ -23,7 +24,7 @@ from penstock import (
 
 from .invoices import Service, Visit, visits
 from .outside import post
-from .people import Patient, Practitioner
+from .people import Patient, Practitioner, may_act_for
 from .waiting import Freed, Wish, offered, waiting
 
 LENGTH = timedelta(minutes=30)
@@ -74,9 +75,12 @@ class Hold(Entity, internal=("create", "upsert", "delete")):
     at = unique("practitioner", "starts")
     in_room = unique("room", "starts")
 
+    def allows(self, principal: Principal) -> bool:
+        """Say whether a caller may act for the patient."""
+        return may_act_for(self.patient, principal)
+
     def confirm(self) -> "Appointment":
         """Make the hold an appointment."""
-        self.patient.admit()
         if now() >= self.until:
             raise TooLate(f"{self.hold_id} expired at {self.until}")
         booked = Appointment.create(
@@ -104,9 +108,12 @@ class Appointment(Entity, internal=("create", "upsert", "delete")):
     by_patient = index("patient", order="starts")
     by_state = index("state", order="starts")
 
+    def allows(self, principal: Principal) -> bool:
+        """Say whether a caller may act for the patient."""
+        return may_act_for(self.patient, principal)
+
     def cancel(self) -> None:
         """Give the time back, at least a day before; the first patient who waits gets it."""
-        self.patient.admit()
         if now() > self.starts - NOTICE:
             raise TooLate(f"{self.appointment_id} starts at {self.starts}")
         emit(waiting, Freed(self.practitioner, self.starts))

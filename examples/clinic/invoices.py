@@ -10,6 +10,7 @@ from penstock import (
     AskFailed,
     Emit,
     Entity,
+    Principal,
     ask,
     call,
     cron,
@@ -27,7 +28,7 @@ from penstock import (
 )
 
 from .outside import card, post
-from .people import Patient
+from .people import Patient, may_act_for
 
 Service: TypeAlias = Literal["consultation", "control", "vaccination"]
 
@@ -87,9 +88,12 @@ class Invoice(Entity, internal=("create", "upsert", "delete")):
     by_patient = index("patient", order="due")
     by_state = index("state", order="due")
 
+    def allows(self, principal: Principal) -> bool:
+        """Say whether a caller may act for the patient."""
+        return may_act_for(self.patient, principal)
+
     def pay(self) -> None:
         """Charge the card of the patient again, unless a charge is under way: each charge is another payment."""
-        self.patient.admit()
         if self.state is State.OPEN:
             self.state = State.CHARGING
             emit(issued, Bill(self.number, self.patient, self.cents))

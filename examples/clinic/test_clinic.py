@@ -1,11 +1,12 @@
 """The clinic without Spark: holds expire, nobody sits in a taken room, and every visit is paid once."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from penstock import Aborted, Answer, Final, Mailed, NotUnique
+from penstock import Aborted, Answer, Final, Forbidden, Mailed, NotUnique
 from penstock.testing import Kit
 
 from . import app
@@ -14,6 +15,7 @@ from .appointments import (
     LENGTH,
     NOTICE,
     Appointment,
+    Hold,
     Room,
     appointments,
     hold,
@@ -214,20 +216,59 @@ def test_late_cancellation_is_refused(kit: Kit) -> None:
 
 
 def test_patient_reaches_her_own_rows(kit: Kit) -> None:
-    """A token names the patient; the desk acts for all."""
+    """A token names the patient; the desk acts for all, and another key for none."""
+    visit, other = booked(kit, ADA), booked(kit, BOB, MORNING + LENGTH)
+    kit.call(visit.finish, "control")
+    held = kit.call(hold, ADA, DR_GREY, MORNING + 2 * LENGTH)
+    rows: list[Patient | Hold | Appointment | Invoice] = [
+        ADA,
+        held,
+        visit,
+        Invoice(visit.appointment_id),
+    ]
+    for row in rows:
+        for stranger in ("@bob", "ada", "shop"):
+            with pytest.raises(Forbidden, match=f"{stranger} may not use {type(row).__name__}"):
+                kit.get(row, acting_as=stranger)
+        assert row in kit.page(type(row), acting_as="@ada").entities
+        assert row not in kit.page(type(row), acting_as="@bob").entities
+        assert row in kit.page(type(row), acting_as="desk").entities
+    assert kit.page(Appointment, acting_as="@bob").entities == [other]
+    ada, bob = kit.acting_as("@ada"), kit.acting_as("@bob")
+    uses: list[Callable[[Any], object]] = [
+        lambda call: call(ADA.move, "new@example.org"),
+        lambda call: call(Invoice(visit.appointment_id).pay),
+        lambda call: call(visit.cancel),
+        lambda call: call(held.confirm),
+    ]
+    for use in uses:
+        with pytest.raises(Forbidden):
+            use(bob)
+        use(ada)
+    with pytest.raises(Forbidden):
+        bob(Patient.create, "dan", name="Dan", email="dan@example.org")
+
+
+def test_function_asks_the_patient_that_it_gets(kit: Kit) -> None:
     visit = booked(kit, ADA)
     ada, bob, desk = (kit.acting_as(name) for name in ("@ada", "@bob", "desk"))
     for refused in (
-        lambda: bob(visit.cancel),
         lambda: bob(appointments, ADA),
-        lambda: bob(ADA.move, "b@example.org"),
+        lambda: bob(wait_for, ADA, DR_GREY),
         lambda: bob(hold, ADA, DR_GREY, MORNING + timedelta(hours=1)),
     ):
         with pytest.raises(Aborted) as error:
             refused()
         assert error.value.code == "not-yours"
     assert ada(appointments, ADA) == desk(appointments, ADA) == [visit]
-    ada(visit.cancel)
+
+
+def test_desk_acts_for_the_erased(kit: Kit) -> None:
+    """The key of a patient outlives her data, so the right of her appointment has an answer."""
+    visit = booked(kit, ADA)
+    kit.erase("Patient", "ada")
+    kit.acting_as("desk")(visit.cancel)
+    assert kit.entities("Appointment") == {}
 
 
 def test_address_belongs_to_one_patient(kit: Kit) -> None:
