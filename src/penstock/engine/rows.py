@@ -14,11 +14,20 @@ from penstock.base.ids import EntityKey, RequestId
 from penstock.base.lowering import alike
 from penstock.base.schema import decode_reference, name_of
 from penstock.engine.execute import Executor, Outcome
-from penstock.errors import Erased, Forbidden, NoSuchEntity, RequestError, Unencodable
+from penstock.errors import (
+    Erased,
+    Forbidden,
+    LimitExceeded,
+    NoSuchEntity,
+    RequestError,
+    Unencodable,
+)
 from penstock.model.application import App, unknown
 from penstock.model.context import Transaction
 from penstock.model.entity_page import LIMIT, is_filter
 from penstock.model.entity_type import EntityType
+from penstock.model.request import decode_failure, encode_failure
+from penstock.model.right import RIGHT
 
 _BYTES_MAX: Final = 1 << 20
 """A page ends with the row that reaches so many bytes."""
@@ -88,7 +97,23 @@ def find_rows(  # noqa: PLR0913 -- the question, and the parts that answer it
             page = _page_of(entity, wanted, executor, txn, items_of)
         return _encode(page), {}
 
-    return executor.perform(txn, work)
+    outcome = executor.perform(txn, work)
+    is_page = wanted.key is None
+    if is_page and outcome.error == LimitExceeded.code and app.entity(wanted.entity).allows:
+        return _page_exceeded(wanted.entity, outcome)
+    return outcome
+
+
+def _page_exceeded(entity: str, outcome: Outcome) -> Outcome:
+    """Name the remedy: the one of a handler, which may declare a longer time, is none for a page."""
+    failure = decode_failure(outcome.reply)
+    limit, _, _ = failure.message.partition("; ")
+    why = (
+        f"a page of {entity} asks {RIGHT} of each entity until it is full, and {limit}; find the entities of the caller "
+        f"by an index, in a @readonly function: {entity}.by_owner(principal().id)"
+    )
+    told = encode_failure(msgspec.structs.replace(failure, message=why))
+    return msgspec.structs.replace(outcome, reply=told)
 
 
 def _row_of(

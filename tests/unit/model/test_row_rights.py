@@ -1,12 +1,20 @@
 """Rights per row: `allows(self, principal)` decides who from outside may use an entity."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from penstock import App, Entity, Forbidden, Principal, key, principal, readonly, transactional
-from penstock.errors import DefinitionError, NoSuchEntity, OutsideTransaction, RequestError
+from penstock.engine.limits import Limits
+from penstock.errors import (
+    DefinitionError,
+    LimitExceeded,
+    NoSuchEntity,
+    OutsideTransaction,
+    RequestError,
+)
 from penstock.testing.kit import Kit
 
 SECRET = "ward 7"
@@ -200,8 +208,32 @@ def test_a_right_is_within_the_limits(kit: Kit) -> None:
 
     MISBEHAVE["endless"] = endless
     kit.call.Odd.create("endless")
-    with pytest.raises(Exception, match="recursed deeper"):
+    with pytest.raises(LimitExceeded, match=r"^recursed deeper"):
         kit.acting_as("bob").Odd("endless").use()
+    with pytest.raises(LimitExceeded, match=r"^recursed deeper"):
+        kit.get(Odd("endless"), acting_as="bob")
+    remedy = r"until it is full, and recursed deeper than depth = \d+; find .*: Odd\.by_owner\(principal\(\)\.id\)$"
+    with pytest.raises(LimitExceeded, match=f"^a page of Odd asks allows of each entity {remedy}"):
+        kit.page(Odd, acting_as="bob")
+
+
+def test_a_page_that_takes_too_long_names_its_remedy() -> None:
+    """The remedy of a handler, a longer @limit, is none for a page."""
+    kit = Kit(app, limits=Limits(time_ms=20))
+
+    def slow(_: Odd) -> bool:
+        until = time.thread_time() + 0.3
+        while time.thread_time() < until:
+            pass
+        return False
+
+    MISBEHAVE["slow"] = slow
+    kit.call.Odd.create("slow")
+    with pytest.raises(
+        LimitExceeded, match=r"longer than time_ms = 20 of processor time; find"
+    ) as told:
+        kit.page(Odd, acting_as="bob")
+    assert "@limit" not in str(told.value)
 
 
 def test_principal_has_scopes_and_claims(kit: Kit) -> None:
