@@ -157,6 +157,8 @@ def test_reference_of_the_api_works_with_a_key(browser: webdriver.Chrome, data: 
         paths = openapi_document(load_app("examples/shop"))["paths"]
         shown = [path for path in paths if not path.startswith("/send/")]
         assert [path for path in shown if path not in text] == []
+        page.click("#scopes summary")
+        page.until("#scopes table", "call:Item.add")
         wait_for(lambda: page.text("#notice") == "", "a key without the scope admin suffices")
         browser.get("about:blank")
         browser.get(f"{gateway.url}/docs")

@@ -1,6 +1,7 @@
 """The console: a page with its files, and the data that the page shows.
 
-The page is public; its data need the scope `admin`. Only `penstock dev` has the route that kills the driver, and only
+The page is public; its data need the scope `watch` or `admin`, except the list of requests with their scopes, which every key opens,
+as it opens the document of the API. Only `penstock dev` has the route that kills the driver, and only
 the console's own page can use it. The figures of an answer are of the same moment. The driver is not disturbed, and need
 not run. No file of the data directory stays open between two answers.
 """
@@ -24,6 +25,7 @@ from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.instants import with_times
 from penstock.console.health import health_in
 from penstock.dataflow.analysis.analyze import analyze_app
+from penstock.dataflow.public_surface import public_surface
 from penstock.dataflow.text import plan_json
 from penstock.errors import Forbidden, OperationalError
 from penstock.files.layout import LOG
@@ -269,6 +271,7 @@ class ConsoleHandler:
     def __init__(self, app: App, config: Config, observation: Observation) -> None:
         self._assets = Assets(load_assets())
         self._plan = plan_json(analyze_app(app)).encode()
+        self._surface = _encode({"requests": [row._asdict() for row in public_surface(app)]})
         self._data = config.data
         self._observation = observation
         self._hosts = HostLook(config.data)
@@ -293,6 +296,11 @@ class ConsoleHandler:
     async def plan(self, request: HttpRequest) -> Response:
         """Return the dataflow graph of the application."""
         return _json_response(self._plan)
+
+    @Route("GET", "/console/api/surface", _KIND)
+    async def surface(self, request: HttpRequest) -> Response:
+        """Return the requests from outside with their scopes, as `penstock explain --format scopes` lists them."""
+        return _json_response(self._surface)
 
     @Route("GET", "/console/api/status", _KIND, right=WATCH)
     async def status(self, request: HttpRequest) -> Response:

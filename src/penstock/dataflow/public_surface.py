@@ -25,11 +25,13 @@ class PublicRequest(NamedTuple):
     Attributes:
         scope: The narrowest scope that covers it.
         request: The verb and the path.
-        remark: A check that follows, or a wider scope that does not cover it; empty for a usual request.
+        asks_right: Whether the right per row of a class is asked, too.
+        remark: A further scope that it needs, or a wider scope that does not cover it; empty for a usual request.
     """
 
     scope: str
     request: str
+    asks_right: bool = False
     remark: str = ""
 
 
@@ -43,7 +45,12 @@ def public_surface(app: App) -> list[PublicRequest]:
         for name in sorted(app.functions)
         if not app.is_internal("", name)
     )
-    return [*entities, *functions, *_of_streams(app), *map(_of_route, app.routes)]
+    return [
+        *entities,
+        *functions,
+        *_of_streams(app),
+        *(_of_route(app, route) for route in app.routes),
+    ]
 
 
 def surface_text(app: App) -> str:
@@ -51,27 +58,34 @@ def surface_text(app: App) -> str:
     rows = public_surface(app)
     widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
     lines = [
-        f"{row.scope:<{widths[0]}}  {row.request:<{widths[1]}}  {row.remark}".rstrip()
+        f"{row.scope:<{widths[0]}}  {row.request:<{widths[1]}}  {_remarks(row)}".rstrip()
         for row in rows
     ]
     return "\n".join(lines) + "\n"
 
 
+def _remarks(row: PublicRequest) -> str:
+    return "; ".join(filter(None, (_ASKED if row.asks_right else "", row.remark)))
+
+
+def _asks(entity: EntityType, method: str = "") -> bool:
+    return entity.allows is not None and method != _EXISTS
+
+
 def _of_entity(app: App, entity: EntityType) -> Iterator[PublicRequest]:
-    asked = "" if entity.allows is None else _ASKED
+    asks = _asks(entity)
     for method in sorted({*entity.methods, *RESERVED}):
         if app.is_internal(entity.name, method):
             continue
-        remarks = [asked] if asked and method != _EXISTS else []
-        remarks += [f"call:{entity.name} does not cover it"] if method == _DELETE else []
+        remark = f"call:{entity.name} does not cover it" if method == _DELETE else ""
         path = f"POST /call/{entity.name}/{{key}}/{method}"
-        yield PublicRequest(f"call:{entity.name}.{method}", path, "; ".join(remarks))
+        yield PublicRequest(f"call:{entity.name}.{method}", path, _asks(entity, method), remark)
     read = f"read:{entity.name}"
-    yield PublicRequest(read, f"GET /entities/{entity.name}", asked)
-    yield PublicRequest(read, f"GET /entities/{entity.name}/{{key}}", asked)
-    whole = "needs sql, too" if asked else ""
-    yield PublicRequest(read, f"GET /entities/{entity.name}/changes", whole)
-    yield PublicRequest(read, f"GET /export/{entity.name}", whole)
+    yield PublicRequest(read, f"GET /entities/{entity.name}", asks)
+    yield PublicRequest(read, f"GET /entities/{entity.name}/{{key}}", asks)
+    whole = "needs sql, too" if asks else ""
+    yield PublicRequest(read, f"GET /entities/{entity.name}/changes", remark=whole)
+    yield PublicRequest(read, f"GET /export/{entity.name}", remark=whole)
 
 
 def _of_streams(app: App) -> Iterator[PublicRequest]:
@@ -84,9 +98,11 @@ def _of_streams(app: App) -> Iterator[PublicRequest]:
         yield PublicRequest(f"follow:{name}", f"GET /tables/{name}")
 
 
-def _of_route(route: Route) -> PublicRequest:
+def _of_route(app: App, route: Route) -> PublicRequest:
     target = f"{route.entity}.{route.method}" if route.entity else route.method
     scope = f"read:{route.entity}" if route.method == SHOW else f"call:{target}"
+    asks = route.entity != "" and _asks(app.entity(route.entity), route.method)
+    request = f"{route.verb} {route.path}"
     if route.signed is not None:
-        return PublicRequest(_SIGNATURE, f"{route.verb} {route.path}", f"calls {target}")
-    return PublicRequest(scope, f"{route.verb} {route.path}")
+        return PublicRequest(_SIGNATURE, request, asks, f"calls {target}")
+    return PublicRequest(scope, request, asks)

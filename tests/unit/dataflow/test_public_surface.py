@@ -48,7 +48,7 @@ call:count           POST /call/count
 append:beds          POST /streams/beds
 follow:beds          GET /streams/beds
 follow:beds          GET /export/streams/beds
-call:Patient.move    POST /patients/{patient_id}/move
+call:Patient.move    POST /patients/{patient_id}/move  asks allows
 """
     )
 

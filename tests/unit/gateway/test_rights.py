@@ -109,6 +109,7 @@ RIGHTS = {
     "GET /console/api/status": {"admin", "watch"},
     "GET /console/api/epochs": {"admin", "watch"},
     "GET /console/api/plan": {"admin", "watch"},
+    "GET /console/api/surface": KNOWN,
     "GET /console/api/scheduled": {"admin", "watch"},
 }
 BODIES = {
@@ -180,6 +181,20 @@ def test_watch_reaches_pages_and_no_order(lamps: tuple[httpx.Client, dict[str, s
     assert {order for order, status in answers.items() if status != 403} == set()
     pages = ("/console/api/status", "/metrics", "/flow", "/partitions", "/deployments", "/erasures")
     assert [client.get(page, headers=headers).status_code for page in pages] == [200] * len(pages)
+
+
+def test_console_lists_the_public_surface(lamps: tuple[httpx.Client, dict[str, str]]) -> None:
+    """The list has the scopes that decide here, and no internal handler."""
+    client, keys = lamps
+    answer = client.get("/console/api/surface", headers={"X-API-Key": keys["call"]})
+    rows = {row.pop("request"): row for row in answer.json()["requests"]}
+    assert rows["POST /call/Lamp/{key}/delete"] == {
+        "scope": "call:Lamp.delete",
+        "asks_right": False,
+        "remark": "call:Lamp does not cover it",
+    }
+    assert rows["GET /lamps/{lamp_id}/light"]["scope"] == "call:Lamp.shines"
+    assert [request for request in rows if "burn" in request] == []
 
 
 def test_every_declared_route_is_asked() -> None:

@@ -1,4 +1,4 @@
-// The reference of the HTTP API: every operation of /openapi.json, its errors and its schemas.
+// The reference of the HTTP API: every operation of /openapi.json, its errors and its schemas; the scopes of requests.
 
 import { ask } from "./api.js";
 import { el, show } from "./dom.js";
@@ -6,14 +6,18 @@ import { operationsOf, textOf } from "./operations.js";
 import { encode } from "./json.js";
 import { resolve, sketch } from "./schema.js";
 import { dataTable } from "./table.js";
+import { lineNode } from "./text.js";
 
 const JSON_TYPE = "application/json";
 const CODE = /`([^`]+)`/;
+const SCOPES =
+  "With keys or tokens, a gateway refuses every other request to the application. Internal handlers are not in the list. " +
+  "With a right per row, the method `allows` of the class decides about each entity.";
 
 /** Show the reference. `?operation=call.Item.add`, `?schema=Item` or `?error=404` opens a part of it. */
 export async function open(body, { search }) {
   show(body, el("p", { class: "waiting" }, "Reading /openapi.json …"));
-  const { value: document } = await ask("/openapi.json");
+  const [{ value: document }, { value: surface }] = await Promise.all([ask("/openapi.json"), ask("/console/api/surface")]);
   const operations = operationsOf(document).filter((each) => !each.id.includes(" /send/"));
   const groups = document.tags.map(({ name, description }) => [
     name,
@@ -27,6 +31,7 @@ export async function open(body, { search }) {
     groups.filter(([, , some]) => some.length).map(([name, description, some]) =>
       section(name, prose(description ?? ""), some.map((each) => operationPart(each, document))),
     ),
+    section("Scopes", prose(SCOPES), part("scopes", `${surface.requests.length} requests`, () => scopesOf(surface))),
     section("Errors", prose("All errors have the same form. `code` is stable; the message is for people."), errorParts(document)),
     section(
       "Schemas",
@@ -115,6 +120,16 @@ function answers({ path, told }, document) {
     tableOf(`Answers of ${path}`, ["Status", "Value", "As", "Meaning"], rows),
     errors.length ? el("p", {}, "Errors: ", errors) : null,
   ];
+}
+
+function scopesOf({ requests }) {
+  const rows = requests.map(({ request, scope, asks_right: asks, remark }) => [
+    lineNode(request),
+    lineNode(scope),
+    asks ? "yes" : "no",
+    remark,
+  ]);
+  return tableOf("Requests and their scopes", ["Request", "Scope", "Right per row", "Remark"], rows);
 }
 
 function errorParts(document) {
