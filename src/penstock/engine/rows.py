@@ -105,7 +105,7 @@ def find_rows(  # noqa: PLR0913 -- the question, and the parts that answer it
 
 
 def _page_exceeded(entity: str, outcome: Outcome) -> Outcome:
-    """Name the remedy: the one of a handler, which may declare a longer time, is none for a page."""
+    """Name the remedy of a page: a longer `@limit`, the remedy of a handler, has no effect on it."""
     failure = decode_failure(outcome.reply)
     limit, _, _ = failure.message.partition("; ")
     why = (
