@@ -56,10 +56,10 @@ def public_surface(app: App) -> list[PublicRequest]:
 def surface_text(app: App) -> str:
     """Return the list as a table, with a newline at its end."""
     rows = public_surface(app)
-    widths = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
+    scope = max((len(row.scope) for row in rows), default=0)
+    request = max((len(row.request) for row in rows), default=0)
     lines = [
-        f"{row.scope:<{widths[0]}}  {row.request:<{widths[1]}}  {_remarks(row)}".rstrip()
-        for row in rows
+        f"{row.scope:<{scope}}  {row.request:<{request}}  {_remarks(row)}".rstrip() for row in rows
     ]
     return "\n".join(lines) + "\n"
 
