@@ -31,7 +31,7 @@ export async function open(body, { search }) {
     groups.filter(([, , some]) => some.length).map(([name, description, some]) =>
       section(name, prose(description ?? ""), some.map((each) => operationPart(each, document))),
     ),
-    section("Scopes", prose(SCOPES), part("scopes", `${surface.requests.length} requests`, () => scopesOf(surface))),
+    section("Scopes", prose(SCOPES), part("scopes", "Requests and their scopes", () => scopesOf(surface))),
     section("Errors", prose("All errors have the same form. `code` is stable; the message is for people."), errorParts(document)),
     section(
       "Schemas",
