@@ -152,7 +152,10 @@ class Gateway:
         """Identify the principal, and check the fields of the query string and the right that the route declares."""
         scope = request.scope
         if not (endpoint.is_open or endpoint.is_signed):
-            request.principal = self.authenticator.identify(scope["headers"], scope["method"])
+            if endpoint.takes_ticket:
+                request.principal = self.authenticator.follower(scope, opens=True)
+            else:
+                request.principal = self.authenticator.identify(scope["headers"], scope["method"])
         if scope["query_string"]:
             request.take_query(endpoint.fields)
         if endpoint.check is not None:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from penstock.base.http import EPOCH, IDEMPOTENCY_KEY, JSON, MIN_EPOCH, REQUEST_ID
 from penstock.gateway.auth.principal import Principal
+from penstock.gateway.auth.tickets import FIELD
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest
 
@@ -284,6 +285,14 @@ MIN_EPOCH_HEADER: Final = Parameter(
     "The oldest epoch that may answer; the gateway waits for it.",
     {"type": "integer", "minimum": 0},
 )
+TICKET: Final = Parameter(
+    FIELD,
+    "query",
+    "A ticket of `POST /streams/-/tickets`, in place of a credential.",
+    {"type": "string"},
+)
+"""The parameter of a path whose event stream a ticket opens."""
+
 NAMED: Final = Parameter(
     "id",
     "path",
@@ -314,6 +323,7 @@ class Endpoint:
         fields: The fields of its query string; None: they are the arguments of the application's own handler.
         is_open: Whether it needs no credential, and is served while the gateway drains.
         is_signed: Whether the handler finds the principal.
+        takes_ticket: Whether a ticket may stand for a credential.
         check: Raises `Forbidden` for a principal without the right; None: the handler does it.
     """
 
@@ -322,6 +332,7 @@ class Endpoint:
     fields: frozenset[str] | None
     is_open: bool
     is_signed: bool
+    takes_ticket: bool
     check: Callable[[Principal], None] | None
     names: tuple[str, ...]
 
@@ -368,6 +379,7 @@ class Router:
             route.query_fields,
             route.right is OPEN,
             route.right is SIGNED,
+            TICKET in route.parameters,
             route.right.check,
             tuple(names),
         )

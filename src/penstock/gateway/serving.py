@@ -46,6 +46,7 @@ from penstock.gateway.handlers.load import LoadHandler
 from penstock.gateway.handlers.search import Searches
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.handlers.subscriptions import SubscriptionHandler
 from penstock.gateway.intake import AppendBatcher, Intake
 from penstock.gateway.order_desk import Turns
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
@@ -206,6 +207,7 @@ class Assembly:
         """Refuse the requests that are not in the log yet and wait for their turn, and end event streams."""
         self._shared.admission.refuse_waiting()
         self._shared.streams.stop()
+        self._shared.subscriptions.stop()
 
     async def close(self) -> None:
         """Close all resources; no request may be running."""
@@ -215,6 +217,7 @@ class Assembly:
         self._shared.metrics.flush()
         self._shared.history.close()
         self._shared.streams.close()
+        await self._shared.subscriptions.close()
         await self.versions.close()
         await self._shared.sql.close()
         self._shared.searches.close()
@@ -271,6 +274,10 @@ async def assemble(
         streams=StreamHandler(
             app, journal, tail, metrics.follow, gateway.authenticator, connections, entities
         ),
+        subscriptions=SubscriptionHandler(
+            lambda: gateway.version, tail, entities, authenticator, connections
+        ),
+        authenticator=authenticator,
         deployments=DeploymentHandler(config),
         turns=Turns(asyncio.Lock),
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.exposure import NOT_SET
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.webhooks import WebhookSecrets
@@ -32,6 +33,8 @@ from penstock.gateway.handlers.search import Searches, SearchHandler
 from penstock.gateway.handlers.served_handlers import ServedHandlers
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import TABLES, StreamHandler
+from penstock.gateway.handlers.subscriptions import SubscriptionHandler
+from penstock.gateway.handlers.tickets import TicketHandler
 from penstock.gateway.intake import AppendBatcher, Intake
 from penstock.gateway.order_desk import OrderDesk, Turns
 from penstock.gateway.reader_pool import CallEncoder, EntityReader, ReaderPool, calls_with_code
@@ -75,6 +78,8 @@ class SharedParts:
     load: LoadHandler
     history: HistoryHandler
     streams: StreamHandler
+    subscriptions: SubscriptionHandler
+    authenticator: Authenticator
     deployments: DeploymentHandler
     turns: Turns
 
@@ -86,6 +91,7 @@ class ServedVersion:
         spec: The name by which another process loads it.
         routing: The paths and their handlers.
         encoder: Encodes calls and appends.
+        entity_reads: Reads entities.
         readers: The readers; None if no code of the application runs for a read.
     """
 
@@ -95,12 +101,14 @@ class ServedVersion:
         spec: str,
         routing: Router,
         encoder: CallEncoder,
+        entity_reads: EntityReadHandler,
         readers: ReaderPool | None = None,
     ) -> None:
         self.app = app
         self.spec = spec
         self.routing = routing
         self.encoder = encoder
+        self.entity_reads = entity_reads
         self.readers = readers
         self._running = 0
         self._idle = asyncio.Event()
@@ -137,6 +145,7 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
     calls = CallHandler(app, config, shared.intake, shared.batcher, tail, reads, shared.connections)
     entity_reads = EntityReadHandler(app, config, shared.entities, tail, readers)
+    routing = Router()
     served = ServedHandlers(
         calls=calls,
         reads=reads,
@@ -149,12 +158,13 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         load=shared.load,
         history=shared.history,
         streams=shared.streams,
+        subscriptions=shared.subscriptions,
+        tickets=TicketHandler(shared.authenticator, routing),
         deployments=shared.deployments,
         sql=shared.sql,
         search=SearchHandler(app, config, shared.searches),
         at=PointHandler(app, shared.points),
     )
-    routing = Router()
     # An application without published tables may have the path for tables of its own.
     without = () if app.topology.tables else (TABLES,)
     for handlers in (*served, *more):
@@ -166,7 +176,7 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
         _log.error(sentence)
     for own in app.routes:
         routing.add(*endpoint_of(app, own, calls, entity_reads, secrets))
-    return ServedVersion(app, spec, routing, reads.encoder, readers)
+    return ServedVersion(app, spec, routing, reads.encoder, entity_reads, readers)
 
 
 def _document(app: App, secured: bool) -> bytes:  # noqa: FBT001 -- a fact of the data directory

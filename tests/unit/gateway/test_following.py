@@ -281,7 +281,7 @@ def test_a_revoked_key_gets_no_further_atom(
     tmp_path: Path, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next atom ends an event stream with an error, and a request that waits for it is refused."""
-    monkeypatch.setattr(streams, "_CHECK_S", 0.0)
+    monkeypatch.setattr(streams, "CHECK_S", 0.0)
     with counting(tmp_path) as (gateway, client, journal):
         store = KeyStore(gateway.config.data)
         key = store.add("web", granted(["follow"]), None, datetime.now(UTC))[1]

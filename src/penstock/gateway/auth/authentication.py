@@ -25,12 +25,16 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Self
 
+from msgspec.structs import replace
+from starlette.types import Scope
+
 from penstock.errors import Forbidden, RequestError, Unauthenticated
 from penstock.files.layout import KEYS
 from penstock.files.roots import shared_root
 from penstock.gateway.auth.exposure import NOT_SET, is_loopback
-from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, decode_keys
+from penstock.gateway.auth.keys import ID_PLACE, PREFIX, ApiKey, KeyRing, decode_keys
 from penstock.gateway.auth.principal import ANONYMOUS, GENERATOR, Principal, check_scope
+from penstock.gateway.auth.tickets import OPENS_S, Ticket, TicketSigner, target_of, ticket_in
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.model.application import App
 from penstock.process.config import Config, GatewayConfig
@@ -132,7 +136,7 @@ class Authenticator:
         tokens: Verifies tokens; None if tokens are not accepted.
         origin_policy: Checks anonymous requests while there are no keys; None refuses them all.
         clock: Seconds since the Unix epoch.
-        generator_key: The key that makes an anonymous caller the principal `GENERATOR`; empty for none.
+        secret: The secret of the journal, for its generators and for tickets; empty for no generators, and tickets of this process alone.
     """
 
     def __init__(
@@ -142,20 +146,21 @@ class Authenticator:
         origin_policy: OriginPolicy | None,
         clock: Callable[[], float] = time.time,
         *,
-        generator_key: str = "",
+        secret: bytes = b"",
     ) -> None:
         self._keys = keys
         self._tokens = tokens
         self._origin_policy = origin_policy if tokens is None else None
         self._clock = clock
-        self._generator = b"Bearer " + generator_key.encode() if generator_key else b""
+        self._generator = b"Bearer " + generator_key(secret).encode() if secret else b""
+        self._tickets = TicketSigner(secret or secrets.token_bytes())
 
     @classmethod
     def of(cls, config: Config, app: App, secret: bytes = b"") -> Self:
         """Return the authenticator of a gateway's configuration.
 
         Args:
-            secret: The secret of its journal, from which the key of its generators is computed; empty for no such key.
+            secret: The secret of its journal.
         """
         settings = config.gateway
         keys = WatchedFile(shared_root(config.data), KEYS, lambda content: _ring(content, app))
@@ -168,7 +173,7 @@ class Authenticator:
             keys,
             tokens,
             OriginPolicy.of(settings),
-            generator_key=generator_key(secret) if secret else "",
+            secret=secret,
         )
 
     def identify(self, headers: Headers, verb: str = "POST") -> Principal:
@@ -194,6 +199,54 @@ class Authenticator:
                 "the credential is not an API key, and this gateway accepts no tokens"
             )
         return self._tokens.principal(credential, self._clock())
+
+    def ticket(self, headers: Headers, path: bytes, query: bytes) -> tuple[str, float]:
+        """Return a ticket for an event stream, and when it opens none any more; the sender of the headers is known already.
+
+        Args:
+            path: The path of the stream, encoded; `query` is its query string.
+        """
+        now_s = self._clock()
+        made = Ticket(target_of(path, query), now_s + OPENS_S)
+        if self._keys.value() is not None or self._origin_policy is None:
+            credential = credential_of(headers)
+            if credential.startswith(_KEY):
+                made = replace(made, key=credential[ID_PLACE].decode())
+            elif self._tokens is not None:
+                principal, ends_s = self._tokens.verified(credential, now_s)
+                made = replace(
+                    made,
+                    name=principal.name,
+                    namespace=principal.namespace,
+                    scopes=sorted(principal.scopes),
+                    claims=dict(principal.claims),
+                    ends_s=ends_s,
+                )
+        return self._tickets.sign(made), made.opens_until_s
+
+    def follower(self, scope: Scope, *, opens: bool = False) -> Principal:
+        """Return the principal of a request for an event stream, which may have a ticket in place of a header.
+
+        Args:
+            opens: Whether the request opens the stream; later, the key or the token of its ticket decides.
+        """
+        headers, query = scope["headers"], scope["query_string"]
+        text = ticket_in(query)
+        if text is None:
+            return self.identify(headers, scope["method"])
+        if any(name in (b"authorization", b"x-api-key") for name, _ in headers):
+            raise Unauthenticated("send one credential: a ticket, or a header")
+        path = scope.get("raw_path") or scope["path"].encode()
+        ticket, now_s = self._tickets.read(text, path, query), self._clock()
+        if opens and now_s >= ticket.opens_until_s:
+            raise Unauthenticated(f"the ticket has expired: it opens its stream for {OPENS_S} s")
+        if ticket.key:
+            return (self._keys.value() or _NO_KEYS).named(ticket.key.encode(), now_s)
+        if ticket.namespace:
+            if self._tokens is None:
+                raise Unauthenticated("this gateway accepts no tokens, and no tickets of tokens")
+            return ticket.principal(now_s)
+        return self.identify(headers, scope["method"])  # without keys, a ticket gives nothing
 
     def _is_generator(self, headers: Headers) -> bool:
         """Say whether the headers have the key of the generators."""

@@ -33,7 +33,7 @@ _ID_BYTES: Final = 4
 _SECRET_BYTES: Final = 32
 _LAST: Final = 4
 _ID: Final = re.compile(rf"[0-9a-f]{{{2 * _ID_BYTES}}}")
-_ID_PLACE: Final = slice(len(PREFIX), len(PREFIX) + 2 * _ID_BYTES)
+ID_PLACE: Final = slice(len(PREFIX), len(PREFIX) + 2 * _ID_BYTES)
 
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -172,6 +172,15 @@ class KeyRing:
             for key in keys
         }
 
+    def named(self, key_id: bytes, now_s: float) -> Principal:
+        """Return the principal of the key with an id, for a caller whose ticket proves the key; `now_s` as in `principal`."""
+        _, expires_s, principal = self._entries.get(key_id, _NOBODY)
+        if now_s >= expires_s:
+            raise Unauthenticated(
+                "the API key with which the ticket was asked for is not valid any more"
+            )
+        return principal
+
     def principal(self, presented: bytes, now_s: float) -> Principal:
         """Return the principal of a key.
 
@@ -179,7 +188,7 @@ class KeyRing:
             now_s: Seconds since the Unix epoch.
         """
         digest = hashlib.sha256(presented).digest()
-        expected, expires_s, principal = self._entries.get(presented[_ID_PLACE], _NOBODY)
+        expected, expires_s, principal = self._entries.get(presented[ID_PLACE], _NOBODY)
         # In constant time; an unknown id takes the same path, so the time tells nothing.
         if not hmac.compare_digest(digest, expected):
             raise Unauthenticated("the API key is not valid; it may have been revoked")

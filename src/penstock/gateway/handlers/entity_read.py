@@ -14,6 +14,7 @@ from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import EntityKey, Epoch
 from penstock.engine.rows import RowsFound, RowsWanted, decode_rows
 from penstock.errors import NoSuchEntity, RequestError
+from penstock.gateway.auth.principal import Principal
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.reader_pool import EntityReader, ReaderPool
 from penstock.gateway.request_ids import RequestIds, stored_id
@@ -82,26 +83,59 @@ class EntityReadHandler:
         Raises:
             NoSuchEntity: The entity does not exist.
         """
-        entity = self._readable(request, name)
-        if len(text.encode()) > self._config.gateway.key_bytes_max:
-            raise RequestError(f"a key takes at most {self._config.gateway.key_bytes_max} bytes")
-        key = self._app.key_of(entity.name, text)
-        timeout_s = await self._reached(request)
-        key_text = entity.key_text(key)
-        if entity.allows is not None:
-            wanted = RowsWanted(entity.name, request.principal.rights, key_text)
-            epoch, page = await self._found(request, wanted, timeout_s)
-            ((_, data),) = page.rows
-        else:
-            epoch, (row,) = await self._entities.read([EntityKey(entity.prefix + key_text)])
-            if row is None:
-                raise NoSuchEntity(f"{entity.name} {text!r} does not exist")
-            data = row
-            if self._pool is not None and not data.startswith(entity.row_head):
-                data = await self._pool.upcast(entity.name, text, data, timeout_s)
-        values = {entity.key_name: key, **entity.plain(key, data)}
+        entity, key = self._named(request.principal, name, text)
+        await self._reached(request)
+        epoch, values = await self._state(request.principal, entity, key, None)
+        if values is None:
+            raise NoSuchEntity(f"{entity.name} {text!r} does not exist")
         chosen = {attribute: values[attribute] for attribute in shows} if shows else values
         return _response(request, chosen, status, epoch)
+
+    async def state(
+        self, principal: Principal, name: str, text: str, read: tuple[Epoch, bytes | None] | None
+    ) -> tuple[Epoch, dict[str, Any] | None]:
+        """Return all attributes of an entity and its key, and their epoch; None if it does not exist.
+
+        Args:
+            read: An epoch and the row at it, if they are read already; a reader that asks the right of a class reads a newer row.
+        """
+        return await self._state(principal, *self._named(principal, name, text), read)
+
+    def stored_key(self, name: str, text: str) -> EntityKey:
+        """Return the key of an entity in the state."""
+        entity = self._app.entity(self._app.present_name(name))
+        return EntityKey(entity.prefix + entity.key_text(self._app.key_of(entity.name, text)))
+
+    def _named(self, principal: Principal, name: str, text: str) -> tuple[EntityType, Any]:
+        """Return the class and the key of an entity that the principal may read."""
+        entity = self._readable(principal, name)
+        if len(text.encode()) > self._config.gateway.key_bytes_max:
+            raise RequestError(f"a key takes at most {self._config.gateway.key_bytes_max} bytes")
+        return entity, self._app.key_of(entity.name, text)
+
+    async def _state(
+        self,
+        principal: Principal,
+        entity: EntityType,
+        key: Any,
+        read: tuple[Epoch, bytes | None] | None,
+    ) -> tuple[Epoch, dict[str, Any] | None]:
+        key_text, timeout_s = entity.key_text(key), self._config.gateway.reply_timeout_ms / 1_000
+        data: bytes | None
+        if entity.allows is not None:
+            wanted = RowsWanted(entity.name, principal.rights, key_text)
+            epoch, page = await self._found(principal, wanted, timeout_s)
+            data = page.rows[0][1] if page.rows else None
+        else:
+            if read is None:
+                epoch, (data,) = await self._entities.read([EntityKey(entity.prefix + key_text)])
+            else:
+                epoch, data = read
+            if data is not None and self._pool is not None and not data.startswith(entity.row_head):
+                data = await self._pool.upcast(entity.name, key_text, data, timeout_s)
+        if data is None:
+            return epoch, None
+        return epoch, {entity.key_name: key, **entity.plain(key, data)}
 
     @Route(
         "GET",
@@ -132,7 +166,7 @@ class EntityReadHandler:
         Returns a page of the entities that the caller may see, in the order of their keys as text, all at the epoch that the page
         names. Each other field of the query string is the name of an attribute, and the value that it must have.
         """
-        entity = self._readable(request, request.path["entity"])
+        entity = self._readable(request.principal, request.path["entity"])
         query = dict(request.query())
         after, limit = query.pop("after", ""), query.pop("limit", str(LIMIT))
         query.pop("min_epoch", None), query.pop("timeout", None)
@@ -140,16 +174,16 @@ class EntityReadHandler:
         behind = entity.key_text(self._app.key_of(entity.name, after)) if after else ""
         timeout_s = await self._reached(request)
         wanted = RowsWanted(entity.name, request.principal.rights, None, behind, count, query)
-        epoch, page = await self._found(request, wanted, timeout_s)
+        epoch, page = await self._found(request.principal, wanted, timeout_s)
         rows = [(entity.key_at(text), row) for text, row in page.rows]
         shown = [{entity.key_name: key, **entity.plain(key, row)} for key, row in rows]
         body = {"epoch": epoch, "entities": shown, "after": page.after}
         return _response(request, body, 200, epoch)
 
-    def _readable(self, request: HttpRequest, name: str) -> EntityType:
+    def _readable(self, principal: Principal, name: str) -> EntityType:
         """Return a class that the principal may read."""
         name = self._app.present_name(name)
-        request.principal.require_read(name, self._app.stored_name(name))
+        principal.require_read(name, self._app.stored_name(name))
         return self._app.entity(name)
 
     async def _reached(self, request: HttpRequest) -> float:
@@ -161,18 +195,21 @@ class EntityReadHandler:
         return limit_s
 
     async def _found(
-        self, request: HttpRequest, wanted: RowsWanted, timeout_s: float
+        self, principal: Principal, wanted: RowsWanted, timeout_s: float
     ) -> tuple[Epoch, RowsFound]:
-        """Return the rows that a reader finds, and their epoch."""
+        """Return the rows that a reader finds, and their epoch; none for an entity that does not exist."""
         if self._pool is None:
             raise RequestError(
                 "this gateway has no readers (gateway.readers = 0), which find the rows of a page, and ask the right of a class"
             )
-        drawn = stored_id(request.principal, self._ids.draw())
+        drawn = stored_id(principal, self._ids.draw())
         asked = [ReadCall(drawn, b"", rows=wanted)]
         epoch, (outcome,) = await self._pool.read(asked, timeout_s)
         if outcome.error is not None:
-            raise raised_by(decode_failure(outcome.data))
+            error = raised_by(decode_failure(outcome.data))
+            if isinstance(error, NoSuchEntity):
+                return epoch, RowsFound([])
+            raise error
         return epoch, decode_rows(outcome.data)
 
 

@@ -17,6 +17,8 @@ from penstock.gateway.handlers.reads import ReadHandler
 from penstock.gateway.handlers.search import SearchHandler
 from penstock.gateway.handlers.sql import SqlHandler
 from penstock.gateway.handlers.streams import StreamHandler
+from penstock.gateway.handlers.subscriptions import SubscriptionHandler
+from penstock.gateway.handlers.tickets import TicketHandler
 
 
 class ServedHandlers(NamedTuple):
@@ -33,6 +35,8 @@ class ServedHandlers(NamedTuple):
     load: LoadHandler
     history: HistoryHandler
     streams: StreamHandler
+    subscriptions: SubscriptionHandler
+    tickets: TicketHandler
     deployments: DeploymentHandler
     sql: SqlHandler
     search: SearchHandler

@@ -31,6 +31,7 @@ from penstock.gateway.responses import json_of, reply_headers
 from penstock.gateway.route import (
     SHOWN,
     STREAMS,
+    TICKET,
     Answer,
     Parameter,
     Route,
@@ -228,6 +229,11 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+def refused_event(error: PenstockError) -> bytes:
+    """Return the last event of a stream that ends with an error."""
+    return b"event: refused\ndata: %b\n\n" % bytes(response_of(error).body)
+
+
 async def _send_chunk(send: Send, chunk: bytes) -> None:
     """Send a chunk."""
     # The next events are read only when the connection has taken these: a slow reader costs no
@@ -252,8 +258,8 @@ LATEST: Final = "latest"
 _WAIT_MAX_S: Final = 60.0
 _LIMIT_DEFAULT: Final = 1_000
 _LIMIT_MAX: Final = 10_000
-_HEARTBEAT_S: Final = 15.0
-_CHECK_S: Final = 1.0
+HEARTBEAT_S: Final = 15.0
+CHECK_S: Final = 1.0
 """How long a follower that gets atoms is served without a look at its credential."""
 _THREADS: Final = 2
 
@@ -427,6 +433,7 @@ class StreamHandler:
                 {"type": "integer", "minimum": 1, "maximum": _LIMIT_MAX},
             ),
             seconds("wait", "Seconds to wait for an atom."),
+            TICKET,
             Parameter(
                 "Last-Event-ID",
                 "header",
@@ -475,6 +482,7 @@ class StreamHandler:
                 {"type": "integer", "minimum": 1, "maximum": _LIMIT_MAX},
             ),
             seconds("wait", "Seconds to wait for a change."),
+            TICKET,
             Parameter(
                 "Last-Event-ID",
                 "header",
@@ -577,9 +585,9 @@ class StreamHandler:
                 body, follower.next = HEARTBEAT, batch.next
                 try:
                     is_published = not batch.is_whole or await self._published(
-                        stream.name, batch.next, _HEARTBEAT_S
+                        stream.name, batch.next, HEARTBEAT_S
                     )
-                    if (now_s := time.monotonic()) >= checked_s + _CHECK_S:
+                    if (now_s := time.monotonic()) >= checked_s + CHECK_S:
                         self._check(request, stream.name)
                         checked_s = now_s
                     if is_published:
@@ -587,14 +595,12 @@ class StreamHandler:
                         self._sent(stream, batch)
                         body = batch.body if batch.is_news else b""
                 except PenstockError as error:  # the status is sent; a new request gets the error
-                    refusal = bytes(response_of(error).body)
-                    yield b"event: refused\ndata: %b\n\n" % refusal
+                    yield refused_event(error)
                     return
 
     def _check(self, request: HttpRequest, stream: str) -> None:
         """Check that the sender of a request may still follow a stream."""
-        principal = self._authenticator.identify(request.scope["headers"], request.verb)
-        principal.require_follow(stream)
+        self._authenticator.follower(request.scope).require_follow(stream)
 
     def _sent(self, stream: Stream[Any], batch: RenderedBatch) -> RenderedBatch:
         """Count the atoms of a batch that goes to a follower."""

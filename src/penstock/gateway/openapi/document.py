@@ -36,6 +36,7 @@ from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.served_handlers import KINDS
 from penstock.gateway.handlers.streams import MEDIA_TYPE, StreamHandler
+from penstock.gateway.handlers.subscriptions import SubscriptionHandler
 from penstock.gateway.openapi.json_schema import (
     READS,
     Schema,
@@ -178,6 +179,7 @@ _PAGE: Final = reference_to(PageBody)
 (_ENTITIES,) = routes_at(EntityReadHandler.page)
 (_CHANGES,) = routes_at(ChangesHandler.changes)
 (_HISTORY,) = routes_at(HistoryHandler.history)
+(_SUBSCRIBE,) = routes_at(SubscriptionHandler.subscribe)
 (_FOLLOW,) = routes_at(StreamHandler.follow)
 (_TABLE,) = routes_at(StreamHandler.table)
 """The routes that have several operations in the document."""
@@ -271,7 +273,7 @@ class Operations:
         return self._schemas.written(signature.returns)
 
     def _reads(self, entity: EntityType) -> Iterator[Route]:
-        """Yield the paths that read entities of a class: the state, a page, the changes, the history."""
+        """Yield the paths that read entities of a class: the state, a page, the changes, a subscription, the history."""
         article, paths, key = with_article(entity.name), f"/entities/{entity.name}", _key(entity)
         content: Content = {JSON: {"schema": self._schemas.entity(entity)}, MSGPACK: {"schema": {}}}
         yield replace(
@@ -298,6 +300,14 @@ class Operations:
             name=f"changes.{entity.name}",
             tag=entity.name,
             summary=f"List changes of {article}.",
+        )
+        yield replace(
+            _SUBSCRIBE,
+            path=f"{paths}/{{key}}/changes",
+            name=f"subscribe.{entity.name}",
+            tag=entity.name,
+            summary=f"Subscribe to {article}.",
+            parameters=(key, *_SUBSCRIBE.parameters),
         )
         yield replace(
             _HISTORY,

@@ -1,0 +1,291 @@
+"""`GET /entities/{Entity}/{key}/changes`: the states of one entity, as server-sent events.
+
+Promises that a subscriber sees the present state, and then the newest one after each change; states in between may be left
+out, and `changes` of the class has each one. One task reads the rows of all subscribed entities together after new epochs, at
+most `LOOKS` times in a second, so epochs without subscribed changes cost the same for one subscriber and for thousands. The
+right of a class is asked for each state that a subscriber gets, with the rights of its key or token at that moment.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from typing import Final, Protocol
+
+from starlette.responses import Response
+
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
+from penstock.errors import Overloaded, PenstockError, TimedOut
+from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.auth.principal import Principal
+from penstock.gateway.connections import Connections
+from penstock.gateway.errors import HttpError
+from penstock.gateway.handlers.entity_read import EntityReadHandler
+from penstock.gateway.handlers.streams import (
+    CHECK_S,
+    HEARTBEAT,
+    HEARTBEAT_S,
+    MEDIA_TYPE,
+    EventStream,
+    refused_event,
+)
+from penstock.gateway.http_request import HttpRequest, parse_epoch
+from penstock.gateway.reader_pool import EntityReader
+from penstock.gateway.responses import json_of, reply_headers
+from penstock.gateway.route import SHOWN, TICKET, Answer, Parameter, Route
+from penstock.journal.tail import AsyncJournalTail
+
+_log = logging.getLogger(__name__)
+
+LOOKS: Final = 20
+_PAUSE_S: Final = 1 / LOOKS
+_IDLE_S: Final = 1.0
+"""The longest time between two looks: a deployment may change how a state is shown."""
+
+_ASKING_MAX: Final = 16
+"""The states that are read at a time, so that a change with many subscribers leaves readers for other requests."""
+
+_SHARE: Final = 4
+"""A principal has at most this part of `gateway.connections_max` as subscriptions; half of it is for all event streams."""
+
+
+class Served(Protocol):
+    """The version of the application that gets new requests; a `with` block keeps it open."""
+
+    entity_reads: EntityReadHandler
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _Subscription:
+    """One subscriber.
+
+    Attributes:
+        read: The epoch and the row of the last reading that it shared; None before the first one.
+    """
+
+    def __init__(self) -> None:
+        self.read: tuple[Epoch, bytes | None] | None = None
+        self.wake = asyncio.Event()
+
+
+class SubscriptionHandler:
+    """Serves the subscribers of entities, in all versions of the application. For one event loop.
+
+    Args:
+        version: Returns the present version.
+        entities: Reads the rows.
+        authenticator: Says whether the credential of a subscriber is still valid.
+    """
+
+    def __init__(
+        self,
+        version: Callable[[], Served],
+        tail: AsyncJournalTail,
+        entities: EntityReader,
+        authenticator: Authenticator,
+        connections: Connections,
+    ) -> None:
+        self._version = version
+        self._tail = tail
+        self._entities = entities
+        self._authenticator = authenticator
+        self._connections = connections
+        self._subscribed: dict[EntityKey, dict[_Subscription, None]] = {}
+        self._counts: Counter[str] = Counter()
+        self._asking = asyncio.Semaphore(_ASKING_MAX)
+        self._following: asyncio.Task[None] | None = None
+        self._epoch = BEFORE_FIRST
+        self._is_stopping = False
+
+    @Route(
+        "GET",
+        "/entities/{entity}/{key}/changes",
+        "subscriptions",
+        parameters=(
+            Parameter(
+                "Last-Event-ID",
+                "header",
+                "The epoch of the last state that the subscriber has; this state is left out at the beginning.",
+                {"type": "string", "pattern": r"^\d{1,18}$"},
+            ),
+            TICKET,
+        ),
+        answers=(
+            Answer(
+                "The states of the entity.", {MEDIA_TYPE: {"schema": {"type": "string"}}}, SHOWN
+            ),
+        ),
+        errors=(406, 429, 504),
+    )
+    async def subscribe(self, request: HttpRequest) -> Response:
+        """Subscribe to an entity.
+
+        Needs `Accept: text/event-stream`, and the response does not end. The data of each event is the entity as `GET` shows it, or
+        null if it does not exist; the id is the epoch. The first event is the present state. States in between may be left out.
+        """
+        if MEDIA_TYPE not in request.headers.get("accept", "") or request.verb != "GET":
+            raise HttpError(
+                406,
+                "request",
+                f"the changes of one entity are an event stream: send GET with Accept: {MEDIA_TYPE}; "
+                "/entities/{class}/changes?from=N lists each change of a class",
+            )
+        last = request.headers.get("last-event-id")
+        known = None if last is None else parse_epoch("Last-Event-ID", last)
+        self._check_share(request.principal)
+        self._connections.check_room()  # while there is still a status
+        epoch, data = await self._state(request, request.principal, None)
+        first = b"" if epoch == known else _event(epoch, data)
+        events = self._events(request, epoch, _digest(data), first)
+        return EventStream(events, reply_headers(epoch))
+
+    def stop(self) -> None:
+        """End all subscriptions; the subscribers go on elsewhere."""
+        self._is_stopping = True
+        for subscriptions in self._subscribed.values():
+            for each in subscriptions:
+                each.wake.set()
+
+    async def close(self) -> None:
+        """End the shared reading."""
+        self.stop()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait({self._following})
+
+    async def _events(
+        self, request: HttpRequest, shown: Epoch, digest: bytes, body: bytes
+    ) -> AsyncIterator[bytes]:
+        """Yield the event of each new state after one that is read already.
+
+        Args:
+            shown: The epoch of that state; `digest` is that of its JSON, which may be personal and so is not kept.
+            body: Its event; empty if the subscriber has it.
+        """
+        principal, checked_s = request.principal, time.monotonic()
+        reads = self._version().entity_reads
+        key = reads.stored_key(request.path["entity"], request.path["key"])
+        with self._connections.staying(), self._joined(principal, key, shown) as subscription:
+            while not self._is_stopping:
+                if body:
+                    yield body
+                body = HEARTBEAT
+                try:
+                    is_woken = await _woken(subscription.wake)
+                    if (now_s := time.monotonic()) >= checked_s + CHECK_S:
+                        principal = self._authenticator.follower(request.scope)
+                        checked_s = now_s
+                    if is_woken:
+                        epoch, data = await self._state(request, principal, subscription.read)
+                        body = b""
+                        # The first reading may have been newer than the shared one.
+                        if epoch >= shown and _digest(data) != digest:
+                            shown, digest, body = epoch, _digest(data), _event(epoch, data)
+                except PenstockError as error:  # the status is sent; a new request gets the error
+                    yield refused_event(error)
+                    return
+
+    async def _state(
+        self, request: HttpRequest, principal: Principal, read: tuple[Epoch, bytes | None] | None
+    ) -> tuple[Epoch, bytes]:
+        """Return an epoch and the entity at it as JSON, in the version of the application that is served now."""
+        version = self._version()
+        async with self._asking:
+            with version:
+                epoch, values = await version.entity_reads.state(
+                    principal, request.path["entity"], request.path["key"], read
+                )
+        return epoch, json_of(values)
+
+    def _check_share(self, principal: Principal) -> None:
+        """Check that a principal may have a further subscription; without keys, all callers are the same principal."""
+        most = max(1, self._connections.most // _SHARE)
+        if principal.namespace and self._counts[principal.namespace] >= most:
+            raise Overloaded(
+                f"{principal.name} has {most} subscriptions at this gateway already (a quarter of gateway.connections_max)"
+            )
+
+    @contextmanager
+    def _joined(
+        self, principal: Principal, key: EntityKey, shown: Epoch
+    ) -> Iterator[_Subscription]:
+        """Let a subscriber share the readings of an entity, whose state it has at an epoch."""
+        self._check_share(principal)
+        subscription = _Subscription()
+        self._subscribed.setdefault(key, {})[subscription] = None
+        self._counts[principal.namespace] += 1
+        if self._epoch > shown:  # the shared reading went on after the subscriber's own
+            subscription.wake.set()
+        if self._following is None or self._following.done():
+            self._following = asyncio.create_task(self._follow())
+        try:
+            yield subscription
+        finally:
+            del self._subscribed[key][subscription]
+            if not self._subscribed[key]:
+                del self._subscribed[key]
+            self._counts[principal.namespace] -= 1
+            if not self._counts[principal.namespace]:
+                del self._counts[principal.namespace]
+
+    async def _follow(self) -> None:
+        """Read the subscribed rows after each epoch, until there are no subscribers."""
+        served, said = self._version(), ""
+        while self._subscribed:
+            try:
+                with suppress(TimedOut):
+                    await self._tail.until(Epoch(self._epoch + 1), _IDLE_S)
+                if self._tail.epoch > self._epoch:
+                    await self._look()
+                if self._version() is not served:
+                    served = self._version()
+                    for subscriptions in self._subscribed.values():
+                        for each in subscriptions:
+                            each.wake.set()
+                said = ""
+            except Exception as error:  # noqa: BLE001 -- the next look may work; the subscribers keep their states
+                if said != repr(error):  # each further try fails in the same way
+                    said = repr(error)
+                    _log.warning("subscribed entities cannot be read", exc_info=error)
+                await asyncio.sleep(_IDLE_S)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _look(self) -> None:
+        """Read the subscribed rows once, and wake the subscribers of those that have changed."""
+        keys = list(self._subscribed)
+        epoch, rows = await self._entities.read(keys)
+        found = dict(zip(keys, rows, strict=True))
+        for key, subscriptions in self._subscribed.items():
+            for each in subscriptions:
+                if key not in found:  # it came during the reading, and reads for itself
+                    each.wake.set()
+                    continue
+                if each.read is None or each.read[1] != found[key]:
+                    each.wake.set()
+                each.read = epoch, found[key]
+        self._epoch = epoch
+
+
+async def _woken(wake: asyncio.Event) -> bool:
+    """Wait for a change; return False if it is time for a heartbeat."""
+    try:
+        async with asyncio.timeout(HEARTBEAT_S):
+            await wake.wait()
+    except TimeoutError:
+        return False
+    wake.clear()
+    return True
+
+
+def _event(epoch: Epoch, data: bytes) -> bytes:
+    """Return the event of a state; before the first epoch it has no id."""
+    return (b"" if epoch == BEFORE_FIRST else b"id: %d\n" % epoch) + b"data: %b\n\n" % data
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
