@@ -69,6 +69,7 @@ RIGHTS = {
     "POST /streams/rays": {"append"},
     "POST /send/streams/rays": {"append"},
     "GET /streams": KNOWN,
+    "POST /streams/-/tickets": KNOWN,
     "GET /streams/rays": {"follow"},
     "GET /tables/Lamp": {"follow"},
     "POST /read": {"call"},
@@ -76,6 +77,7 @@ RIGHTS = {
     "GET /entities/Lamp/a": {"read"},
     "GET /entities/Lamp?is_on=true": {"read"},
     "GET /entities/Lamp/changes?from=0": {"read"},
+    "GET /entities/Lamp/a/changes": {"read"},
     "GET /export/Lamp": {"read"},
     "GET /export/streams/Lamp": {"follow"},
     "GET /entities/Nothing/a/history": {"sql"},
@@ -172,7 +174,7 @@ def test_watch_reaches_pages_and_no_order(lamps: tuple[httpx.Client, dict[str, s
     ]
     assert len(orders) > 20
     # A caller may cancel its own requests; without calls there is nothing to refuse.
-    open_to_all = {("DELETE", "/requests/a"), ("POST", "/read")}
+    open_to_all = {("DELETE", "/requests/a"), ("POST", "/read"), ("POST", "/streams/-/tickets")}
     answers = {
         order: client.request(*order, json=[], headers=headers).status_code
         for order in orders

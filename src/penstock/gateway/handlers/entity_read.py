@@ -101,10 +101,10 @@ class EntityReadHandler:
         """
         return await self._state(principal, *self._named(principal, name, text), read)
 
-    def stored_key(self, name: str, text: str) -> EntityKey:
-        """Return the key of an entity in the state."""
-        entity = self._app.entity(self._app.present_name(name))
-        return EntityKey(entity.prefix + entity.key_text(self._app.key_of(entity.name, text)))
+    def stored_key(self, principal: Principal, name: str, text: str) -> EntityKey:
+        """Return the key in the state of an entity that the principal may read."""
+        entity, key = self._named(principal, name, text)
+        return EntityKey(entity.prefix + entity.key_text(key))
 
     def _named(self, principal: Principal, name: str, text: str) -> tuple[EntityType, Any]:
         """Return the class and the key of an entity that the principal may read."""

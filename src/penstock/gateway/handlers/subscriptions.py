@@ -128,6 +128,8 @@ class SubscriptionHandler:
         Needs `Accept: text/event-stream`, and the response does not end. The data of each event is the entity as `GET` shows it, or
         null if it does not exist; the id is the epoch. The first event is the present state. States in between may be left out.
         """
+        reads, path = self._version().entity_reads, request.path
+        key = reads.stored_key(request.principal, path["entity"], path["key"])
         if MEDIA_TYPE not in request.headers.get("accept", "") or request.verb != "GET":
             raise HttpError(
                 406,
@@ -141,7 +143,7 @@ class SubscriptionHandler:
         self._connections.check_room()  # while there is still a status
         epoch, data = await self._state(request, request.principal, None)
         first = b"" if epoch == known else _event(epoch, data)
-        events = self._events(request, epoch, _digest(data), first)
+        events = self._events(request, key, epoch, _digest(data), first)
         return EventStream(events, reply_headers(epoch))
 
     def stop(self) -> None:
@@ -159,7 +161,7 @@ class SubscriptionHandler:
             await asyncio.wait({self._following})
 
     async def _events(
-        self, request: HttpRequest, shown: Epoch, digest: bytes, body: bytes
+        self, request: HttpRequest, key: EntityKey, shown: Epoch, digest: bytes, body: bytes
     ) -> AsyncIterator[bytes]:
         """Yield the event of each new state after one that is read already.
 
@@ -168,8 +170,6 @@ class SubscriptionHandler:
             body: Its event; empty if the subscriber has it.
         """
         principal, checked_s = request.principal, time.monotonic()
-        reads = self._version().entity_reads
-        key = reads.stored_key(request.path["entity"], request.path["key"])
         with self._connections.staying(), self._joined(principal, key, shown) as subscription:
             while not self._is_stopping:
                 if body:
