@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from penstock.errors import Unauthenticated
-from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.auth.authentication import Authenticator, OriginPolicy
 from penstock.gateway.auth.keys import KeyRing, KeyStore
-from penstock.gateway.auth.principal import granted
+from penstock.gateway.auth.principal import ANONYMOUS, granted
 from penstock.gateway.auth.tickets import OPENS_S
 from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.process.config import GatewayConfig
@@ -258,23 +258,39 @@ def test_a_ticket_is_for_an_event_stream(desk: Desk, path: str) -> None:
     assert "is not the path of an event stream" in answer.json()["error"]["message"]
 
 
+class Keys(WatchedFile[KeyRing | None]):
+    """Keys that a test exchanges."""
+
+    def __init__(self, ring: list[KeyRing | None]) -> None:
+        self._ring = ring
+
+    def value(self) -> KeyRing | None:
+        return self._ring[0]
+
+
+def test_a_ticket_of_an_open_gateway_gives_nothing_after_the_first_key() -> None:
+    """Without keys, everybody may follow; a ticket from that time is no credential."""
+    ring: list[KeyRing | None] = [None]
+    authenticator = Authenticator(Keys(ring), None, OriginPolicy([], None), secret=bytes(16))
+    ticket, _ = authenticator.ticket([], b"/streams/rays", b"")
+    scope: dict[str, Any] = {"headers": [], "method": "GET", "path": "/streams/rays"}
+    scope["query_string"] = f"ticket={ticket}".encode()
+    assert authenticator.follower(scope, opens=True) == ANONYMOUS
+    ring[0] = KeyRing([])
+    with pytest.raises(Unauthenticated, match="send a key or a token"):
+        authenticator.follower(scope, opens=True)
+
+
 def test_a_ticket_ends_in_time_and_with_its_key(desk: Desk, tmp_path: Path) -> None:
     """The time is for the opening; later, the key decides."""
     now_s = 1_000.0
     made, presented = KeyStore(tmp_path).add("kim", granted(["read"]), None, datetime.now(UTC))
-    ring = [KeyRing([made])]
+    ring: list[KeyRing | None] = [KeyRing([made])]
 
-    class Keys(WatchedFile[KeyRing | None]):
-        def __init__(self) -> None:
-            pass
-
-        def value(self) -> KeyRing | None:
-            return ring[0]
-
-    authenticator = Authenticator(Keys(), None, None, lambda: now_s, secret=bytes(16))
+    authenticator = Authenticator(Keys(ring), None, None, lambda: now_s, secret=bytes(16))
     headers = [(b"x-api-key", presented.encode())]
     ticket, until_s = authenticator.ticket(headers, b"/streams/rays", b"")
-    scope = {"headers": [], "method": "GET", "path": "/streams/rays"}
+    scope: dict[str, Any] = {"headers": [], "method": "GET", "path": "/streams/rays"}
     scope["query_string"] = f"ticket={ticket}".encode()
     assert until_s == now_s + OPENS_S
     now_s = until_s - 1
@@ -286,6 +302,6 @@ def test_a_ticket_ends_in_time_and_with_its_key(desk: Desk, tmp_path: Path) -> N
     ring[0] = KeyRing([])
     with pytest.raises(Unauthenticated, match="is not valid any more"):
         authenticator.follower(scope)
-    stranger = Authenticator(Keys(), None, None, lambda: now_s, secret=bytes(17))
+    stranger = Authenticator(Keys(ring), None, None, lambda: now_s, secret=bytes(17))
     with pytest.raises(Unauthenticated, match="its signature is not of this application"):
         stranger.follower(scope)

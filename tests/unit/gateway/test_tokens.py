@@ -16,6 +16,9 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from penstock.base.ids import RequestId
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unauthenticated
+from penstock.files.roots import LocalRoot
+from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.auth.keys import KeyRing
 from penstock.gateway.auth.principal import Principal, Scope
 from penstock.gateway.auth.tokens import (
     CACHED_MAX,
@@ -24,6 +27,7 @@ from penstock.gateway.auth.tokens import (
     allowed_algorithms,
     read_keys,
 )
+from penstock.gateway.auth.watched_file import WatchedFile
 from penstock.model.principal import principal_of
 from penstock.process.config import GatewayConfig
 from tests.waiting import wait_for
@@ -84,6 +88,28 @@ def test_token_identifies_its_subject(tmp_path: Path, key: Any, algorithm: str, 
     token = signed({"scope": "sql call:Item.add"}, key=key, algorithm=algorithm, kid=kid)
     expected = Principal("mia", frozenset({Scope("sql"), Scope("call:Item.add")}), "@mia")
     assert tokens(tmp_path).principal(token, time.time()) == expected
+
+
+def test_a_ticket_has_the_rights_of_its_token_and_ends_with_it(tmp_path: Path) -> None:
+    """Without a header, a ticket gives the same principal as the token, until the token has expired."""
+    ends_s = now_s() + HOUR_S
+    verifier = tokens(tmp_path, jwt_claims="role")
+    keys = WatchedFile[KeyRing | None](LocalRoot(tmp_path), "keys", lambda _: None)
+    clock_s = time.time()
+    authenticator = Authenticator(keys, verifier, None, lambda: clock_s, secret=bytes(16))
+    token = signed({"scope": "read follow:rays", "role": ["é", 1], "exp": ends_s})
+    headers = [(b"authorization", b"Bearer " + token)]
+    ticket, _ = authenticator.ticket(headers, b"/streams/rays", b"from=0")
+    scope: dict[str, Any] = {"headers": [], "method": "GET", "path": "/streams/rays"}
+    scope["query_string"] = f"from=0&ticket={ticket}".encode()
+    principal, expected = (
+        authenticator.follower(scope, opens=True),
+        verifier.principal(token, clock_s),
+    )
+    assert (principal, principal.rights) == (expected, expected.rights)
+    clock_s = ends_s + LEEWAY_S
+    with pytest.raises(Unauthenticated, match="the token with which the ticket was asked for has"):
+        authenticator.follower(scope)
 
 
 @pytest.mark.parametrize(

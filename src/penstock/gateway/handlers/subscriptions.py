@@ -259,15 +259,15 @@ class SubscriptionHandler:
         """Read the subscribed rows once, and wake the subscribers of those that have changed."""
         keys = list(self._subscribed)
         epoch, rows = await self._entities.read(keys)
-        found = dict(zip(keys, rows, strict=True))
+        read = dict(zip(keys, rows, strict=True))
         for key, subscriptions in self._subscribed.items():
             for each in subscriptions:
-                if key not in found:  # it came during the reading, and reads for itself
+                if key not in read:  # it came during the reading, and reads for itself
                     each.wake.set()
                     continue
-                if each.read is None or each.read[1] != found[key]:
+                if each.read is None or each.read[1] != read[key]:
                     each.wake.set()
-                each.read = epoch, found[key]
+                each.read = epoch, read[key]
         self._epoch = epoch
 
 

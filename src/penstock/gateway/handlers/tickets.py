@@ -74,8 +74,8 @@ class TicketHandler:
             target, mark, query = path.encode("ascii").partition(b"?")
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise RequestError(f"this is no question for a ticket: {error}") from error
-        found = self._routing.find("GET", target) if target.startswith(b"/") else None
-        if found is None or not found[0].takes_ticket or ticket_in(query) is not None:
+        place = self._routing.find("GET", target) if target.startswith(b"/") else None
+        if place is None or not place[0].takes_ticket or ticket_in(query) is not None:
             raise RequestError(
                 f"{path[:200]!r} is not the path of an event stream without a ticket: /entities/{{class}}/{{key}}/changes, "
                 "/streams/{stream} or /tables/{table}"
