@@ -179,7 +179,7 @@ def test_the_right_per_row_is_asked_for_each_state(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("path", "headers", "status", "message"),
     [
-        ("/entities/Lamp/x/changes", {"Accept": "*/*"}, 406, "the changes of one entity are"),
+        ("/entities/Lamp/x/changes", {"Accept": "*/*"}, 400, "the changes of one entity are"),
         ("/entities/Lamp/x/changes", {"Last-Event-ID": "-1"}, 400, "Last-Event-ID=-1 is not an"),
         ("/entities/Lamp/x/changes?from=1", {}, 400, "there is no field of the query string"),
         ("/entities/Nothing/x/changes", {}, 403, "bob lacks the scope read:Nothing"),

@@ -18,11 +18,10 @@ from typing import Final, Protocol
 from starlette.responses import Response
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
-from penstock.errors import Overloaded, PenstockError, TimedOut
+from penstock.errors import Overloaded, PenstockError, RequestError, TimedOut
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.connections import Connections
-from penstock.gateway.errors import HttpError
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.streams import (
     CHECK_S,
@@ -120,7 +119,7 @@ class SubscriptionHandler:
                 "The states of the entity.", {MEDIA_TYPE: {"schema": {"type": "string"}}}, SHOWN
             ),
         ),
-        errors=(406, 429, 504),
+        errors=(429, 504),
     )
     async def subscribe(self, request: HttpRequest) -> Response:
         """Subscribe to an entity.
@@ -131,11 +130,9 @@ class SubscriptionHandler:
         reads, path = self._version().entity_reads, request.path
         key = reads.stored_key(request.principal, path["entity"], path["key"])
         if MEDIA_TYPE not in request.headers.get("accept", "") or request.verb != "GET":
-            raise HttpError(
-                406,
-                "request",
+            raise RequestError(
                 f"the changes of one entity are an event stream: send GET with Accept: {MEDIA_TYPE}; "
-                "/entities/{class}/changes?from=N lists each change of a class",
+                "/entities/{class}/changes?from=N lists each change of a class"
             )
         last = request.headers.get("last-event-id")
         known = None if last is None else parse_epoch("Last-Event-ID", last)
