@@ -16,7 +16,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from penstock.base.ids import RequestId
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unauthenticated
-from penstock.files.roots import LocalRoot
+from penstock.files.local_root import LocalRoot
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.keys import KeyRing
 from penstock.gateway.auth.principal import Principal, Scope
