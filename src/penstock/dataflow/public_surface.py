@@ -83,6 +83,7 @@ def _of_entity(app: App, entity: EntityType) -> Iterator[PublicRequest]:
     read = f"read:{entity.name}"
     yield PublicRequest(read, f"GET /entities/{entity.name}", asks)
     yield PublicRequest(read, f"GET /entities/{entity.name}/{{key}}", asks)
+    yield PublicRequest(read, f"GET /entities/{entity.name}/{{key}}/changes", asks)
     whole = "needs sql, too" if asks else ""
     yield PublicRequest(read, f"GET /entities/{entity.name}/changes", remark=whole)
     yield PublicRequest(read, f"GET /export/{entity.name}", remark=whole)
