@@ -186,10 +186,10 @@ def _document(app: App, secured: bool) -> bytes:  # noqa: FBT001 -- a fact of th
 
 
 def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
-    """Start the readers, if the application has entities, `@readonly` handlers, or code in arguments."""
+    """Start the readers, if the application has stored rows, `@readonly` handlers, or code in arguments."""
     # Pages of entities, rights per row and rows of earlier versions are their work, too.
     reading = [handler for handler in _handlers(app) if handler.readonly]
-    if not config.gateway.readers or not (app.entities or reading or calls_with_code(app)):
+    if not config.gateway.readers or not (app.stored or reading or calls_with_code(app)):
         return None
     settings = ReaderSettings(
         spec=spec,

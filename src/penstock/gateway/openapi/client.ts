@@ -118,7 +118,6 @@ export interface Page<Change> {
   changes: Change[];
 }
 
-/** Where to begin, and how to end. */
 /** The question for a page of entities. */
 export interface PageOf {
   /** `after` of the page before. */
@@ -137,6 +136,7 @@ export interface EntityPage<Attributes> {
   after: string | null;
 }
 
+/** Where to begin, and how to end. */
 export interface FollowOptions extends Options {
   /** The number of the first atom; `earliest`, the default, is the oldest one that is held, `latest` the next new one. */
   from?: number | bigint | "earliest" | "latest";
