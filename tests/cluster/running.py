@@ -47,7 +47,10 @@ class RunningApplication:
         chosen = {"hosts": hosts, "cores": hosts, "gateway.port": PORT, **settings}
         self.apps = apps
         self.process = lab.run(apps, at, **chosen)
-        wait_for(self._is_announced, "the application", START_S)
+        try:
+            wait_for(self._is_announced, "the application", START_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it has printed:\n{self.output()}") from error
         self.tasks = 0
 
     def _is_announced(self) -> bool:

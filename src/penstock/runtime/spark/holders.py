@@ -278,7 +278,6 @@ def _keep_answering(listener: socket.socket, credentials: bytes, data: Path, roo
 def serve_rows(listener: socket.socket, credentials: bytes, holder: Holder) -> None:
     """Answer those that show the certificate of the run, until the listener is closed."""
     context = context_of(credentials, is_driver=True)
-    listener.settimeout(_IDLE_S)
 
     def attend(channel: socket.socket) -> None:
         with suppress(OSError, EOFError, msgspec.MsgspecError), closing(channel):
@@ -291,6 +290,7 @@ def serve_rows(listener: socket.socket, credentials: bytes, holder: Holder) -> N
 
     while True:
         try:
+            listener.settimeout(_IDLE_S)
             channel, _ = listener.accept()
         except TimeoutError:
             holder.rest()
