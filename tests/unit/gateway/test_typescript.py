@@ -62,7 +62,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
             place.mkdir(exist_ok=True)
             name = f"{document['info']['title'].replace(',', '_')}.ts"
             (place / name).write_text(typescript_client(document, bigint=bigint), encoding="utf-8")
-    source = folder / "kiosk_of_typescript.py"  # another test of this process may have imported a kiosk
+    # Another test of this process may have imported a kiosk.
+    source = folder / "kiosk_of_typescript.py"
     source.write_text(snippets("README.md")[0])
     document = openapi_document(load_app(str(source)))
     (folder / "kiosk.ts").write_text(typescript_client(document), encoding="utf-8")
