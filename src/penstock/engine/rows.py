@@ -2,7 +2,7 @@
 
 Promises that a page tells nothing of a row that its caller may not see: neither its values nor its key, and no number of
 such rows. The right is asked first and the filters come after it, so the time that a page takes says nothing of the values
-of hidden rows, except where an index finds the rows of a filter. All rows are those of one state.
+of hidden rows. All rows are those of one state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
