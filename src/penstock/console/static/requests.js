@@ -70,12 +70,16 @@ class Lists {
   #failed;
   #scheduled;
   #list = null;
+  #hasActed = false;
   #endList = () => {};
   #ends;
 
   constructor(path, operators, codes, tabs, place) {
     [this.#path, this.#operators, this.#codes, this.#tabs, this.#place] = [path, operators, codes, tabs, place];
-    const acted = () => this.#list?.loadNext();
+    const acted = () => {
+      this.#hasActed = true;
+      this.#list?.loadNext();
+    };
     this.#failed = failedList(operators, acted, (number) => tabs.count("failed", number));
     this.#scheduled = scheduledList(operators, acted, (number) => tabs.count("scheduled", number));
     for (const each of [this.#failed, this.#scheduled]) each.load();
@@ -94,6 +98,7 @@ class Lists {
       this.#endList = this.#list.follow();
       show(this.#place, shown === "failed" ? this.#failed.element : null, this.#list.element);
       this.#list.load();
+      if (this.#hasActed) this.#list.loadNext(); // the SQL view may not have the request yet
     }
   }
 
