@@ -5,6 +5,7 @@ Data are in an object store and the log is in Kafka, each on a host of its own.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -55,7 +56,9 @@ def test_checkouts_on_a_cluster_equal_one_thread(
         except (StoreMissing, KafkaMissing) as missing:
             (pytest.fail if "CI" in os.environ else pytest.skip)(str(missing))
         hosts.start_spark([1, 2])
-        shop = RunningApplication(hosts, small_epoch=1, partitions=2)
+        # On a machine with other tests, a broker may need longer than the 2 s of the default for an acknowledgement.
+        settings: dict[str, Any] = {"small_epoch": 1, "partitions": 2, "kafka.append_ms": 20_000}
+        shop = RunningApplication(hosts, **settings)
         shop.await_tasks(2)
         assert shop.call(checkouts) == expected
         with shop.under_calls() as calls:
