@@ -4,13 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.hours import WARM
-from benchmarks.plot import INK, OURS, STYLE
+from benchmarks.plot import INK, OURS, drawn
 
 PANELS: Final = {
     "p99_ms": "Latency in ms: p99",
@@ -24,9 +21,12 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     """Draw the figures to a file, whose name says the format."""
     rows = found["minutes"]
     minutes = [row["minute"] for row in rows]
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
-        figure = Figure(figsize=(9.6, 6.0), layout=layout, facecolor="white")
+    machine = found["machine"]
+    note = (
+        f"minutes; {found['rate']:,} transfers a second; {machine['cores']} cores for everything, clients included; "
+        f"{machine['processor']}; {machine['date']}"
+    )
+    with drawn(6.0, note, path) as figure:
         for axes, (name, title) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
             values = [row[name] for row in rows]
             axes.plot(minutes, values, color=OURS, marker="o", markersize=3)
@@ -38,13 +38,3 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
             axes.set_title(text, loc="left", fontsize=10, fontweight="bold")
             axes.set_ylim(0, 1.15 * max(values))
             axes.spines[["top", "right"]].set_visible(False)
-        machine = found["machine"]
-        figure.supxlabel(
-            f"minutes; {found['rate']:,} transfers a second; {machine['cores']} cores for everything, clients included; "
-            f"{machine['processor']}; {machine['date']}",
-            fontsize=8,
-            x=0.01,
-            ha="left",
-        )
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, dpi=150, metadata=metadata)

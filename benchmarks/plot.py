@@ -4,7 +4,8 @@ The same figures give the same SVG, byte for byte, so that a new plot in a diff 
 `python -m benchmarks.plot` draws docs/checkouts.svg and docs/tpcc.svg from their JSON, and measures nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,26 +60,37 @@ PLOTS: Final = {"checkouts": draw_checkouts, "tpcc": draw_tpcc}
 """The function that draws the figures of each JSON file that has a plot."""
 
 
+@contextmanager
+def drawn(height: float, note: str, *paths: Path) -> Iterator[Figure]:
+    """Give a figure, which is written to files after the block; their names say the format.
+
+    Args:
+        height: Its height in inches.
+        note: The text below it; empty for none.
+    """
+    with mpl.rc_context(STYLE):
+        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
+        figure = Figure(figsize=(9.6, height), layout=layout, facecolor="white")
+        if note:
+            figure.supxlabel(note, fontsize=8, x=0.01, ha="left")
+        yield figure
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            figure.savefig(path, dpi=150, metadata=metadata)
+
+
 def _draw(
     machine: Mapping[str, Any], titled: Sequence[tuple[Rows, str]], paths: Sequence[Path]
 ) -> None:
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
-        figure = Figure(figsize=(9.6, 5.2), layout=layout, facecolor="white")
+    note = (
+        f"{machine['cores']} cores for everything, clients included; {machine['processor']}; "
+        f"{machine['date']}"
+    )
+    with drawn(5.2, note, *paths) as figure:
         heights = [len(rows) for rows, _ in titled]
         axes = figure.subplots(len(titled), 1, height_ratios=heights)
         for each, (rows, title) in zip(axes, titled, strict=True):
             bars(each, rows, title)
-        figure.supxlabel(
-            f"{machine['cores']} cores for everything, clients included; {machine['processor']}; "
-            f"{machine['date']}",
-            fontsize=8,
-            x=0.01,
-            ha="left",
-        )
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            figure.savefig(path, dpi=150, metadata=metadata)
 
 
 def bars(axes: Axes, rows: Rows, title: str) -> None:

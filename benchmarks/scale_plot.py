@@ -4,22 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
-from benchmarks.plot import INK, OURS, STYLE, THEIRS
+from benchmarks.plot import INK, OURS, THEIRS, drawn
 
 COLOURS = (OURS, "#5fa8bd", THEIRS, INK, "#c2703d")
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:
     """Draw the curves to a file, whose name says the format; a hollow point is not limited by the processors of the hosts."""
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)
-        figure = Figure(figsize=(9.6, 4.6), layout=layout, facecolor="white")
+    with drawn(4.6, "", path) as figure:
         axes: Axes = figure.subplots()
         hosts = [point["hosts"] for point in next(iter(found["curves"].values()))]
         for colour, (name, points) in zip(COLOURS, found["curves"].items(), strict=True):
@@ -41,5 +36,3 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
         )  # fmt: skip
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, dpi=150, metadata=metadata)

@@ -4,13 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import StrMethodFormatter
 
-from benchmarks.plot import INK, OURS, STYLE, THEIRS
+from benchmarks.plot import INK, OURS, THEIRS, drawn
 
 RATE: Final = "Transfers a second"
 PANELS: Final = {
@@ -34,9 +31,9 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     """Draw the figures to a file, whose name says the format."""
     rows = found["rows"]
     counts = [row["entities"] for row in rows]
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
-        figure = Figure(figsize=(9.6, 6.4), layout=layout, facecolor="white")
+    machine = found["machine"]
+    note = f"entities; {machine['cores']} cores for everything, {machine['processor']}; {machine['date']}"
+    with drawn(6.4, note, path) as figure:
         for axes, (title, lines) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
             _panel(axes, title)
             for colour, (name, label) in zip(_COLOURS, lines.items(), strict=False):
@@ -48,15 +45,6 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
                 axes.set_yscale("log")
             axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
             axes.legend(frameon=False, fontsize=8)
-        machine = found["machine"]
-        figure.supxlabel(
-            f"entities; {machine['cores']} cores for everything, {machine['processor']}; {machine['date']}",
-            fontsize=8,
-            x=0.01,
-            ha="left",
-        )
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, dpi=150, metadata=metadata)
 
 
 def _panel(axes: Axes, title: str) -> None:

@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-from benchmarks.plot import INK, OURS, STYLE, THEIRS
+from benchmarks.plot import INK, OURS, THEIRS, drawn
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:
     """Draw the figures to a file, whose name says the format."""
     kinds = list(found["transactions"])
-    with mpl.rc_context(STYLE):
-        layout = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15)  # inches
-        figure = Figure(figsize=(9.6, 5.2), layout=layout, facecolor="white")
+    machine = found["machine"]
+    scale = "full scale" if found["full_scale"] else "NOT the full scale"
+    note = (
+        f"Warehouses: {found['warehouses']}, {scale}; terminals: {found['terminals']}; not audited; "
+        f"{machine['cores']} cores for everything, {machine['processor']}; {machine['date']}"
+    )
+    with drawn(5.2, note, path) as figure:
         above, below = figure.subplots(2, 1)
         by_second = found["new_orders_by_second"]
         above.bar(range(len(by_second)), by_second, color=OURS, width=0.9)
@@ -41,14 +41,3 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
         below.legend(frameon=False)
         for axes in (above, below):
             axes.spines[["top", "right"]].set_visible(False)
-        machine = found["machine"]
-        scale = "full scale" if found["full_scale"] else "NOT the full scale"
-        figure.supxlabel(
-            f"Warehouses: {found['warehouses']}, {scale}; terminals: {found['terminals']}; not audited; "
-            f"{machine['cores']} cores for everything, {machine['processor']}; {machine['date']}",
-            fontsize=8,
-            x=0.01,
-            ha="left",
-        )
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, dpi=150, metadata=metadata)
