@@ -53,6 +53,13 @@ class Till(Entity):
         except KeyError:
             _log.exception("caught", extra={"request": "mine"})
 
+    def swear(self) -> None:
+        """Write lines that no encoding takes, and one of very many values."""
+        _log.info("bad \ud800", extra={"half": "\udfff"})
+        logging.getLogger("tills.\ud800").error("named")
+        _log.log(1 << 70, "high")
+        _log.info("wide", extra={f"value{number}": "x" * 10_000 for number in range(1_000)})
+
     def babble(self, lines: int, size: int) -> None:
         """Write many lines."""
         for number in range(lines):

@@ -32,8 +32,8 @@ class Talk:
     """A runtime whose processes write into one stream."""
 
     def __init__(self, folder: Path, partitions: int) -> None:
-        self._stream = io.StringIO()
-        configure("driver", "json", "info", self._stream)
+        self.stream = io.StringIO()
+        configure("driver", "json", "info", self.stream)
         self._holder = hold_lines()
         talking.RUNS.clear()
         self.inline = Inline(folder, partitions, spec=SPEC, name="tills")
@@ -52,9 +52,9 @@ class Talk:
 
     def told(self) -> list[dict[str, Any]]:
         """Return the lines of handlers so far, and forget them."""
-        lines = [json.loads(line) for line in self._stream.getvalue().splitlines()]
-        self._stream.seek(0)
-        self._stream.truncate()
+        lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        self.stream.seek(0)
+        self.stream.truncate()
         return [line for line in lines if line["logger"] in ("tills", held_lines.__name__)]
 
 
@@ -152,6 +152,21 @@ def test_what_cannot_be_shown_is_named(talk: Talk) -> None:
     assert caught["exception"].endswith("KeyError: 'gone'")
     assert [line["request"] for line in (few, odd, caught)] == ["r1", "r1", "mine"]
     assert not any("failed" in line for line in (few, odd, caught))
+
+
+def test_lines_that_no_encoding_takes_are_told(talk: Talk) -> None:
+    """Half of a character, a level of 70 bits and ten megabytes of values fail no request, and take no more than their bound."""
+    talk.send("swear", "a", "r1")
+    talk.advance()
+    text = talk.stream.getvalue()
+    bad, named, high, wide = (json.loads(line) for line in text.splitlines())
+    assert (bad["event"], bad["half"]) == ("bad \\ud800", "\\udfff")
+    assert (named["logger"], named["event"]) == ("tills.\\ud800", "named")
+    assert high["event"] == "high"
+    assert len(text) < 2 * RUN_BYTES_MAX
+    assert wide["value0"] == "x" * 10_000
+    assert wide["left out"] == 1_000 - sum(name.startswith("value") for name in wide)
+    assert not any("failed" in line for line in (bad, named, high, wide))
 
 
 def test_many_lines_are_cut_and_the_cut_is_said(

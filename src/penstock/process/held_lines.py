@@ -82,9 +82,7 @@ class LineHolder(logging.Handler):
         super().__init__()
         self._output = output
         self.setFormatter(output.formatter)  # it takes the place of the output
-        self.waiting: list[HeldLine] = []
-        self._size = self.left_out = 0
-        self._task_size = 0
+        self.begin_task()
 
     def begin_task(self) -> None:
         """Forget the lines of a task that has failed, and begin the next task."""
@@ -129,7 +127,7 @@ class LineHolder(logging.Handler):
 def held(record: logging.LogRecord) -> HeldLine:
     """Return a record as a line without objects of the handler; a value that cannot be shown is named."""
     transaction = active()
-    facts = {name: _safely(partial(_plain, value)) for name, value in extras_of(record).items()}
+    facts = _facts_of(record)
     request = facts.pop("request", None)  # which the handler may give
     if request is None and transaction is not None:
         request = str(transaction.request_id)
@@ -137,15 +135,33 @@ def held(record: logging.LogRecord) -> HeldLine:
     if record.exc_info:
         exception = str(_safely(partial(_traceback, record)))
     return HeldLine(
-        record.name,
-        record.levelno,
-        str(_safely(record.getMessage))[:TEXT_MAX],
+        _text(record.name),
+        max(-sys.maxsize, min(record.levelno, sys.maxsize)),
+        _text(str(_safely(record.getMessage))),
         record.created,
         os.getpid(),
-        str(request),
+        _text(str(request)),
         facts,
-        exception[-TEXT_MAX:],
+        _text(exception[-TEXT_MAX:]),
     )
+
+
+def _facts_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the `extra` values of a record, as far as they have room in a run; the number of the others is one of them."""
+    facts: dict[str, Any] = {}
+    size = left_out = 0
+    for name, given in extras_of(record).items():
+        if size < RUN_BYTES_MAX:  # many values may be the same large text
+            value = facts[_text(name)] = _safely(partial(_plain, given))
+            size += len(_encode(value))
+        else:
+            left_out += 1
+    return {**facts, "left out": left_out} if left_out else facts
+
+
+def _text(text: str) -> str:
+    """Return the beginning of a text; half of a character, which no encoding takes, is an escape."""
+    return text[:TEXT_MAX].encode(errors="backslashreplace").decode()
 
 
 def _safely(show: Callable[[], object]) -> Any:
@@ -164,6 +180,8 @@ def _traceback(record: logging.LogRecord) -> str:
 def _plain(given: object) -> Any:
     """Return a value as JSON has it, or the beginning of its text if it is large."""
     value = plain(given)
+    if isinstance(value, str):
+        return _text(value) if len(value) <= TEXT_MAX else f"{_text(value)} …"
     encoded = _encode(value)  # a number that no 64 bits hold has no place in it
     return value if len(encoded) <= TEXT_MAX else f"{str(value)[:TEXT_MAX]} …"
 
