@@ -23,7 +23,7 @@ from starlette.responses import Response
 from penstock.base.http import JSON
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.instants import with_times
-from penstock.console.health import health_in
+from penstock.console.health import HealthReader
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.public_surface import public_surface
 from penstock.dataflow.text import plan_json
@@ -273,6 +273,7 @@ class ConsoleHandler:
         self._plan = plan_json(analyze_app(app)).encode()
         self._surface = _encode({"requests": [row._asdict() for row in public_surface(app)]})
         self._data = config.data
+        self._health = HealthReader(config.data)
         self._observation = observation
         self._hosts = HostLook(config.data)
 
@@ -310,7 +311,7 @@ class ConsoleHandler:
     @Route("GET", "/console/api/health", _KIND, right=WATCH)
     async def health(self, request: HttpRequest) -> Response:
         """Return the figures by which the Overview says whether the application is well."""
-        return await self._answer(health_in, self._data)
+        return await self._answer(self._health.now)
 
     @Route("GET", "/console/api/hosts", _KIND, right=WATCH)
     async def hosts(self, request: HttpRequest) -> Response:
