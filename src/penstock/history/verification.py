@@ -504,23 +504,29 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
     if (damage := _checkpoint_damage(root)) is not None:
         yield rebuildable(damage, DELTA)
         return
-    seen, failure = _files_seen_by_delta(root)
-    last = journal.last()
-    if last is None or last.epoch != newest:
-        raise NotChecked("the journal as a Delta table: epochs were committed during the check")
-    if seen is None:
-        yield rebuildable(f"Delta readers cannot open the journal: {failure}", DELTA)
-        return
     expected = {path.removeprefix("kind=") for path in parts}
-    if seen == expected:
-        return
-    surplus = seen - expected
-    what = f"Delta readers see {len(surplus)} files of no epoch, and miss {len(expected - seen)}"
-    if all(root.has(f"kind={path}") for path in surplus):
-        why = "the files were merged and still exist; the next maintenance updates the checkpoint"
-        yield harmless(what, DELTA, why)
-    else:
-        yield rebuildable(what, DELTA)
+    for _ in range(_ATTEMPTS):
+        seen, failure = _files_seen_by_delta(root)
+        last = journal.last()
+        if last is None or last.epoch != newest:
+            raise NotChecked("the journal as a Delta table: epochs were committed during the check")
+        if seen is None:
+            yield rebuildable(f"Delta readers cannot open the journal: {failure}", DELTA)
+            return
+        if seen == expected:
+            return
+        surplus = seen - expected
+        what = (
+            f"Delta readers see {len(surplus)} files of no epoch, and miss {len(expected - seen)}"
+        )
+        if all(root.has(f"kind={path}") for path in surplus):
+            why = (
+                "the files were merged and still exist; the next maintenance updates the checkpoint"
+            )
+            yield harmless(what, DELTA, why)
+            return
+        # A merge removes files after it has updated the checkpoint, so another look sees what it has made.
+    yield rebuildable(what, DELTA)
 
 
 def _files_seen_by_delta(root: SharedRoot) -> tuple[set[str] | None, str]:

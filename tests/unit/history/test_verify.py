@@ -17,7 +17,9 @@ from deltalake import DeltaTable
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.cli.main import execute
 from penstock.deployment.loading import load_app
+from penstock.files.roots import journal_root
 from penstock.files.sealed import seal
+from penstock.history import verification
 from penstock.history.verification import JournalRows, Remedy, check_tables
 from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, CompactionPolicy, PartKind
 from penstock.journal.delta import DeltaJournal
@@ -447,6 +449,24 @@ def test_running_application_can_be_verified(
         stopping.set()
         writer.join()
         driver.stop()
+
+
+def test_files_that_are_merged_during_the_check_are_no_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Delta reader opens the table, and then the files that it has seen are merged and removed."""
+    journal_of(SHOP, tmp_path, EPOCHS)
+    look = verification._files_seen_by_delta
+    looks = [look(journal_root(tmp_path))]
+    with closing(DataDirectory(tmp_path).open_journal(load_app(SHOP))) as journal:
+        assert journal.compact(CompactionPolicy(newest=1, epochs=4, grace_s=0)).removed
+    monkeypatch.setattr(
+        verification, "_files_seen_by_delta", lambda root: looks.pop() if looks else look(root)
+    )
+    code, report = verified(tmp_path, capsys)
+    assert not looks
+    assert code == 0, report
+    assert not [finding for finding in report.get("findings", []) if finding["remedy"] != "none"]
 
 
 def test_there_is_nothing_to_verify_where_nothing_was_committed(
