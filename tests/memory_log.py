@@ -14,6 +14,7 @@ from penstock.base.instants import instant_of
 from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
 from penstock.log.api import PROMOTED_MAX, Entry, Record, marked
 from penstock.log.clock import wall_clock_us
+from penstock.model.request import call_in
 
 
 class MemoryLog:
@@ -65,7 +66,7 @@ class MemoryLog:
                     known = (Lsn(self._end() + len(added)), entry.body, self._now_s())
                     fresh[entry.request_id] = known
                     added.append(entry)
-                elif known[1] != entry.body:
+                elif call_in(known[1]) != call_in(entry.body):
                     raise RequestConflict(
                         f"request {entry.request_id!r} was appended before, with another body, "
                         f"at lsn {known[0]}"
@@ -90,7 +91,7 @@ class MemoryLog:
             body = known[1] if known else waiting[1].body if waiting else None
             if body is None:
                 self._scheduled[entry.request_id] = (due_us, entry)
-            elif body != entry.body:
+            elif call_in(body) != call_in(entry.body):
                 raise RequestConflict(f"request {entry.request_id!r} has another body already")
 
     def scheduled(self, request_id: RequestId) -> int | None:
@@ -149,7 +150,7 @@ class MemoryLog:
             if entry.request_id in self._scheduled:
                 raise RequestConflict(f"request {entry.request_id!r} is scheduled")
             known = self._known(entry.request_id)
-            if known is not None and known[1] != entry.body:
+            if known is not None and call_in(known[1]) != call_in(entry.body):
                 raise RequestConflict(f"request {entry.request_id!r} has another body")
             if known is not None and known[0] > after:
                 return known[0]

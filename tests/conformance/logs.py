@@ -2,8 +2,12 @@
 
 from typing import Protocol
 
+import msgspec
+
 from penstock.base.ids import RequestId
 from penstock.log.api import Entry, Log
+from penstock.model.principal import Principal, encode_rights
+from penstock.model.request import Request, encode_request, with_caller
 
 DEADLINE_MS = 60_000
 
@@ -35,6 +39,14 @@ def entry(
     text = str(name)
     data = text.encode() if body is None else body
     return Entry(RequestId(text), data, hint, len(text), is_control)
+
+
+def request(name: str, scopes: str = "", *, amount: int = 1) -> Entry:
+    """Return a call whose caller has some scopes, in one word; without any, an older gateway has taken it."""
+    positional = msgspec.Raw(msgspec.msgpack.encode([amount]))
+    body = encode_request(Request("Item", "i1", "add", positional, msgspec.Raw(b"\x80")))
+    rights = encode_rights(Principal("ada", frozenset(scopes.split()))) if scopes else b""
+    return Entry(RequestId(name), with_caller(body, rights), b"", 1)
 
 
 def entries(*names: object) -> list[Entry]:

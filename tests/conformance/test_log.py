@@ -15,7 +15,7 @@ from penstock.errors import (
     Truncated,
 )
 from penstock.log.api import Entry, Log, Record
-from tests.conformance.logs import DEADLINE_MS, Clock, Make, entries, entry, ids
+from tests.conformance.logs import DEADLINE_MS, Clock, Make, entries, entry, ids, request
 
 
 def test_new_log_is_empty(log: Log) -> None:
@@ -90,6 +90,22 @@ def test_other_body_is_refused_whole(log: Log) -> None:
         log.append([entry("b"), entry("b", b"other")])
     assert ids(log) == ["a"]
     assert log.append(entries("b")) == [1]
+
+
+def test_repetition_with_other_rights_is_the_same_request(make: Make) -> None:
+    """The scopes of a caller may change before it sends a request again; its arguments may not."""
+    first = make()
+    first.append([request("a", "call"), request("b")])
+    log = make(again=first)
+    for scopes in ("call", "call read", "*", ""):
+        assert log.append([request("a", scopes), request("b", scopes)]) == [0, 1]
+        with pytest.raises(RequestConflict, match="'a'"):
+            log.append([request("a", scopes, amount=2)])
+    assert log.append([request("c", "call"), request("c", "read"), request("c")]) == [2, 2, 2]
+    log.truncate(Lsn(3))
+    assert log.append([request("a", "read"), request("b", "read")]) == [0, 1]
+    with pytest.raises(RequestConflict, match="'b'"):
+        log.append([request("b", "call", amount=2)])
 
 
 def test_large_body_is_refused_whole(make: Make) -> None:

@@ -10,7 +10,8 @@ from penstock.errors import (
     RequestConflict,
 )
 from penstock.log.api import PROMOTED_MAX, Entry, Log, Record
-from tests.conformance.logs import DEADLINE_MS, Clock, Make, entries, entry, ids
+from penstock.model.request import cancelled_body
+from tests.conformance.logs import DEADLINE_MS, Clock, Make, entries, entry, ids, request
 
 
 def test_scheduled_entry_is_appended_when_due(log: Log) -> None:
@@ -201,6 +202,25 @@ def test_cancelled_id_stays_taken(log: Log) -> None:
         with pytest.raises(RequestConflict, match="'a'"):
             log.append([entry("a", body)])
     assert (log.promote(9), log.end()) == (0, 1)
+
+
+def test_other_rights_neither_schedule_nor_attempt_another_request(log: Log) -> None:
+    """An id is the same request with other rights while it waits, when it was cancelled, and for its next attempt."""
+    for name in ("waits", "cancelled"):
+        log.schedule(request(name, "call"), 5)
+        log.schedule(request(name, "read"), 9)
+        with pytest.raises(RequestConflict, match=f"'{name}'"):
+            log.schedule(request(name, "call", amount=2), 9)
+    assert log.append_scheduled(RequestId("cancelled"), 1, cancelled_body) == 0
+    assert (log.promote(5), log.promote(9)) == (1, 0)
+    for scopes in ("call", "read", ""):
+        log.schedule(request("waits", scopes), 9)
+        assert log.append([request("cancelled", scopes), request("waits", scopes)]) == [0, 1]
+    assert log.repeat(request("waits", "read"), Lsn(1)) == 2
+    assert log.repeat(request("waits"), Lsn(1)) == 2
+    with pytest.raises(RequestConflict, match="another body"):
+        log.repeat(request("waits", "call", amount=2), Lsn(2))
+    assert (log.promote(9), log.end()) == (0, 3)
 
 
 def test_only_a_scheduled_entry_is_cancelled(log: Log) -> None:

@@ -165,7 +165,7 @@ def test_a_message_of_a_newer_version_stops_a_host(kafka_hosts: KafkaHosts) -> N
     """It is never passed over: the copy would be another one."""
     with closing(kafka_hosts.log()) as log:
         log.append(entries("a"))
-        send(kafka_hosts.following, b"penstock\x02whatever")
+        send(kafka_hosts.following, b"penstock\x03whatever")
         with pytest.raises(LogUnavailable, match="newer version"):
             wait_for(lambda: log.append(entries("b")) and None, "the refusal")
 

@@ -19,7 +19,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         request_id: The request's id.
-        body: The encoded request, opaque to the log.
+        body: The encoded request, of which the log knows the call only (`model.request.call_in`): two bodies with one id are
+            the same request if their calls are equal.
         hint: One little-endian 64-bit fingerprint for each entity that the request is known to
             touch before it runs: its root and the references in its arguments.
         time_us: When it was appended, in microseconds since the Unix epoch; `penstock.now()`
@@ -64,14 +65,14 @@ class Log(Protocol):
     def append(self, entries: Sequence[Entry], *, limited: bool = True) -> list[Lsn]:
         """Append durably (fsync before return) and atomically; return the position of each.
 
-        If a request id is known with the same body and has not expired, its entry gets the position
+        If a request id is known with the same call and has not expired, its entry gets the position
         of the first append, and is not appended. Concurrent calls of several threads share one fsync.
 
         Args:
             limited: Refuse a body that exceeds the limit. A record that a committed epoch appends may have any size.
 
         Raises:
-            RequestConflict: An id is known with another body, or is scheduled with any body and
+            RequestConflict: An id is known with another call, or is scheduled with any call and
                 will be appended when it is due; nothing of this call is appended.
             RecordTooLarge: A body exceeds the limit; nothing of this call is appended.
             LogUnavailable: The disk is full or fails, or the log is closed; nothing is acknowledged.
@@ -88,12 +89,12 @@ class Log(Protocol):
         """Keep an entry durably (fsync before return) until `promote` appends it.
 
         `due_us` is in microseconds since the Unix epoch, below 2**63. If the request id is known with
-        the same body, in the log or as scheduled, the entry is not added, and the first due time
+        the same call, in the log or as scheduled, the entry is not added, and the first due time
         stays. The id is taken from now on; its retention counts from when the entry is appended.
         `limited` is as for `append`; `promote` and `append_scheduled` refuse no size.
 
         Raises:
-            RequestConflict: The id is known with another body.
+            RequestConflict: The id is known with another call.
             RecordTooLarge: The body exceeds the limit.
             LogUnavailable: See `append`.
         """
@@ -136,7 +137,7 @@ class Log(Protocol):
         """Append a scheduled entry now, whenever it is due: because it may go on, or because it was cancelled.
 
         One transaction removes the entry from the schedule and appends it, so only one of this call and `promote`
-        appends it. Its id stays the id of the first body: an append or a schedule with that body is a repetition.
+        appends it. Its id stays the id of the first body: an append or a schedule with that call is a repetition.
 
         Args:
             mark: Returns the body to append for the scheduled body; the record has no hint. None: the entry as it is.
@@ -162,7 +163,7 @@ class Log(Protocol):
             mark: Returns the body to append for the body of the request; None: the same body.
 
         Raises:
-            RequestConflict: The id has another body, or is scheduled.
+            RequestConflict: The id has another call, or is scheduled.
             LogUnavailable: See `append`.
         """
 

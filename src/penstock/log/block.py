@@ -17,6 +17,7 @@ import xxhash
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import Corrupt
 from penstock.log.api import Entry, Record
+from penstock.model.request import call_in
 
 BLOCK_BYTES: Final = 262_144
 """A block ends with the record that crosses a multiple of this many encoded bytes."""
@@ -57,7 +58,7 @@ class DedupHashes(NamedTuple):
     records: int
     appended_s: int
     digest: bytes
-    hashes: bytes  # for each record, the hash of its id and the hash of its body
+    hashes: bytes  # for each record, the hash of its id and the hash of its call, up to 0.2.0 of its whole body
 
 
 class Block(NamedTuple):
@@ -94,7 +95,15 @@ def id_hashes_of(request_ids: Iterable[RequestId], seed: int) -> list[bytes]:
 
 
 def body_hashes_of(bodies: Iterable[bytes], seed: int) -> list[bytes]:
-    """Hash bodies to 64 bits, to tell a repeated request from another request with its id."""
+    """Hash the calls in bodies to 64 bits, to tell a repeated request from another request with its id."""
+    return [*map(xxhash.xxh3_64_digest, map(call_in, bodies), repeat(seed))]
+
+
+def whole_body_hashes_of(bodies: Iterable[bytes], seed: int) -> list[bytes]:
+    """Hash whole bodies as versions up to 0.2.0 did, with the rights of the caller.
+
+    Files keep these hashes: `body_hashes_of` gives the same ones for bodies without rights, and other ones with them.
+    """
     return [*map(xxhash.xxh3_64_digest, bodies, repeat(seed))]
 
 

@@ -59,8 +59,18 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_HEAD: Final = b"penstock\x01"
-"""The beginning of each message, which ends with the number of its format."""
+_NAME: Final = b"penstock"
+"""The beginning of each message. The number of its format follows, in one byte."""
+
+_FORMAT: Final = b"\x02"
+_BY_WHOLE_BODIES: Final = b"\x01"
+"""The format of versions up to 0.2.0, which compare repeated requests by whole bodies, with the rights of the caller.
+
+An order is carried out in the same way for ever, so that a copy which is made from the topic is equal to one that such a
+version has made. A host with such a version stops at the first newer message.
+"""
+
+_FORMATS: Final = frozenset({_BY_WHOLE_BODIES, _FORMAT})
 
 _PIECE_OVERHEAD: Final = 128
 """Bytes of a message besides its piece of an order, at most."""
@@ -172,8 +182,13 @@ class Reached(NamedTuple):
 
 
 class _Sent(NamedTuple):
-    """A complete order, with the place after its last message."""
+    """A complete order, with the place after its last message.
 
+    Attributes:
+        by_whole_bodies: Whether a version up to 0.2.0 has sent it.
+    """
+
+    by_whole_bodies: bool
     next: int
     writer: bytes
     number: int
@@ -485,7 +500,7 @@ class KafkaLog(SqliteLog):
                 time_s,
                 data[start : start + step],
             )
-            yield _HEAD + _ENCODER.encode(piece)
+            yield _NAME + _FORMAT + _ENCODER.encode(piece)
 
     def _outcome(self, number: int, *, asks: bool) -> Outcome | None:
         """Return the outcome of an order; with `asks`, also if another process of this host has carried it out."""
@@ -527,7 +542,7 @@ class KafkaLog(SqliteLog):
                     self._index.refresh(connection, end_of(connection), reached.time_s)
                     run = _Run(self.following, reached, connection)
                     sent = list(run.complete(messages))
-                    for (is_append, time_s), group in groupby(sent, _kind_and_time):
+                    for (is_append, time_s, _), group in groupby(sent, _alike):
                         if is_append:
                             noted += self._carry_out_appends(connection, list(group), time_s)
                         else:
@@ -559,13 +574,13 @@ class KafkaLog(SqliteLog):
     def _carry_out_appends(
         self, connection: sqlite3.Connection, sent: Sequence[_Sent], time_s: int
     ) -> Iterator[tuple[_Sent, Outcome]]:
-        """Carry out orders to append of one time like those of one process: the outcome of each is the same."""
+        """Carry out orders to append of one time and format like those of one process: the outcome of each is the same."""
         calls: list[PendingAppend] = []
         counts: list[int] = []
         for each in sent:
             assert isinstance(each.order, Append), "they were grouped"
             for call in each.order.calls:
-                pending = pending_append(call.entries, self._seed, None)
+                pending = self._pending_of(each, call.entries)
                 pending.due_us = call.due_us
                 calls.append(pending)
             counts.append(len(each.order.calls))
@@ -581,6 +596,9 @@ class KafkaLog(SqliteLog):
                 ],
             )
 
+    def _pending_of(self, sent: _Sent, entries: Sequence[Entry]) -> PendingAppend:
+        return pending_append(entries, self._seed, None, by_whole_bodies=sent.by_whole_bodies)
+
     def _carry_out(
         self, connection: sqlite3.Connection, sent: _Sent
     ) -> list[tuple[int, int]] | str:
@@ -588,13 +606,13 @@ class KafkaLog(SqliteLog):
         match sent.order:
             case Promote(now_us):
                 due = schedule.take_due(connection, now_us, str(self._path))
-                return self._moved(connection, due, sent.time_s, time_us=now_us)
+                return self._moved(connection, due, sent, time_us=now_us)
             case Release() as release:
                 taken = self._released(connection, release)
                 body, now_us = release.body, release.now_us
-                return self._moved(connection, taken, sent.time_s, body=body, time_us=now_us)
+                return self._moved(connection, taken, sent, body=body, time_us=now_us)
             case Repeat() as repeat:
-                return self._repeated(connection, repeat, sent.time_s)
+                return self._repeated(connection, repeat, sent)
             case Truncate(before):
                 self._move_start(connection, before, sent.time_s)
             case Append() | Probe():
@@ -612,23 +630,24 @@ class KafkaLog(SqliteLog):
         return schedule.take(connection, id_hash, str(self._path))
 
     def _repeated(
-        self, connection: sqlite3.Connection, repeat: Repeat, time_s: int
+        self, connection: sqlite3.Connection, repeat: Repeat, sent: _Sent
     ) -> list[tuple[int, int]] | str:
         """Append the next attempt of a request, unless there is a newer one."""
         try:
-            newer = self._newer_attempt(connection, repeat.entry, repeat.after, time_s)
+            attempt = self._pending_of(sent, [repeat.entry])
+            newer = self._newer_attempt(connection, attempt, repeat.after, sent.time_s)
         except RequestConflict as conflict:
             return str(conflict)
         if newer is not None:
             return [(newer, 1)]
         taken = [ScheduledEntry(0, b"", repeat.entry)]
-        return self._moved(connection, taken, time_s, body=repeat.body)
+        return self._moved(connection, taken, sent, body=repeat.body)
 
     def _moved(
         self,
         connection: sqlite3.Connection,
         taken: Sequence[ScheduledEntry],
-        time_s: int,
+        sent: _Sent,
         *,
         body: bytes | None = None,
         time_us: int | None = None,
@@ -639,8 +658,10 @@ class KafkaLog(SqliteLog):
             entry = marked(entry, None if body is None else lambda _: body)
             return entry if time_us is None else msgspec.structs.replace(entry, time_us=time_us)
 
-        moved = self._move(connection, taken, promoted, time_s)
-        self._index.learn(moved.id_hashes, moved.first, time_s)
+        moved = self._move(
+            connection, taken, promoted, sent.time_s, by_whole_bodies=sent.by_whole_bodies
+        )
+        self._index.learn(moved.id_hashes, moved.first, sent.time_s)
         return [(moved.first, len(moved.positions))]
 
 
@@ -667,7 +688,14 @@ class _Run:
                 # By at most a step, so that no clock of a host that is wrong forgets an id.
                 ahead = piece.time_s - time_s if time_s else 0
                 time_s = time_s + min(max(ahead, 0), STEP_MAX_S) if time_s else piece.time_s
-                yield _Sent(following, piece.writer, piece.number, time_s, self._order(data))
+                yield _Sent(
+                    value.startswith(_NAME + _BY_WHOLE_BODIES),
+                    following,
+                    piece.writer,
+                    piece.number,
+                    time_s,
+                    self._order(data),
+                )
             self._reached = Reached(self._following.log, following, time_s, _digest_of(value))
 
     def note(self) -> None:
@@ -683,9 +711,9 @@ class _Run:
     def _piece(self, offset: int, value: bytes) -> Piece | None:
         """Return the content of a message; None if others have put it into the topic."""
         place = self._following.place
-        if value[: len(_HEAD) - 1] != _HEAD[:-1]:
+        if not value.startswith(_NAME):
             piece = None
-        elif value[: len(_HEAD)] != _HEAD:
+        elif value[len(_NAME) : len(_NAME) + 1] not in _FORMATS:
             raise ConfigError(
                 f"{place}: a newer version of Penstock has written message {offset}; use it on this host, too"
             )
@@ -702,7 +730,7 @@ class _Run:
 
     def _decoded(self, offset: int, value: bytes) -> Piece:
         try:
-            piece: Piece = _PIECE.decode(value[len(_HEAD) :])
+            piece: Piece = _PIECE.decode(value[len(_NAME) + 1 :])
             return piece
         except msgspec.DecodeError as error:
             raise Corrupt(
@@ -888,8 +916,9 @@ def _note_outcomes(connection: sqlite3.Connection, noted: Sequence[tuple[_Sent, 
     )
 
 
-def _kind_and_time(sent: _Sent) -> tuple[bool, int]:
-    return isinstance(sent.order, Append), sent.time_s
+def _alike(sent: _Sent) -> tuple[bool, int, bool]:
+    """Return the properties that are the same for orders which are carried out together."""
+    return isinstance(sent.order, Append), sent.time_s, sent.by_whole_bodies
 
 
 def _runs(positions: Sequence[Lsn]) -> list[tuple[int, int]]:

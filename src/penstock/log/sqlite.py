@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from operator import add
 from pathlib import Path
@@ -38,7 +39,13 @@ from penstock.files.bell import QUIET_S, Bell
 from penstock.log import block as blocks
 from penstock.log import schedule
 from penstock.log.api import Entry, Record, marked
-from penstock.log.block import ID_HASH_BYTES, Block, body_hashes_of, id_hashes_of
+from penstock.log.block import (
+    ID_HASH_BYTES,
+    Block,
+    body_hashes_of,
+    id_hashes_of,
+    whole_body_hashes_of,
+)
 from penstock.log.clock import LogTime, no_jump, wall_clock_us
 from penstock.log.database import (
     CHECKPOINT_BYTES,
@@ -52,6 +59,7 @@ from penstock.log.database import (
 )
 from penstock.log.request_id_index import RequestIdIndex, SeenRequest
 from penstock.log.schedule import ScheduledEntry
+from penstock.model.request import call_in, uncancelled_body
 
 GROUP_BYTES: Final = 16_777_216
 """A group takes no further call once its bodies have this many bytes."""
@@ -66,6 +74,7 @@ class PendingAppend:
     body_hashes: list[bytes]
     dedup_hashes: list[bytes]  # for each entry, its id hash and its body hash joined
     size: int  # bytes of bodies
+    by_whole_bodies: bool = False  # compare and hash as versions up to 0.2.0 did
     due_us: int | None = None  # schedule the only entry instead of appending it
     positions: list[Lsn] | None = None
     failure: PenstockError | None = None
@@ -94,12 +103,17 @@ class PendingAppend:
 
 
 def pending_append(
-    entries: Sequence[Entry], seed: int, record_bytes_max: int | None
+    entries: Sequence[Entry],
+    seed: int,
+    record_bytes_max: int | None,
+    *,
+    by_whole_bodies: bool = False,
 ) -> PendingAppend:
     """Hash the ids and bodies of entries.
 
     Args:
         record_bytes_max: The longest body; None if a body may have any length.
+        by_whole_bodies: Compare and hash as versions up to 0.2.0 did.
     """
     sizes = [len(entry.body) for entry in entries]
     if record_bytes_max is not None and max(sizes, default=0) > record_bytes_max:
@@ -109,9 +123,10 @@ def pending_append(
             f"the limit is {record_bytes_max}"
         )
     id_hashes = id_hashes_of([entry.request_id for entry in entries], seed)
-    body_hashes = body_hashes_of([entry.body for entry in entries], seed)
+    hashes_of = whole_body_hashes_of if by_whole_bodies else body_hashes_of
+    body_hashes = hashes_of([entry.body for entry in entries], seed)
     dedup_hashes = list(map(add, id_hashes, body_hashes))
-    return PendingAppend(entries, id_hashes, body_hashes, dedup_hashes, sum(sizes))
+    return PendingAppend(entries, id_hashes, body_hashes, dedup_hashes, sum(sizes), by_whole_bodies)
 
 
 class GroupCommit:
@@ -205,6 +220,7 @@ class Deduplicator:
 
     Args:
         known: Those of the group's requests that were appended before, by the hash of their id.
+        is_same: Says whether an entry is the same request as one of `known`.
         end: The position of the next entry.
         now_s: Seconds since the Unix epoch.
     """
@@ -213,6 +229,7 @@ class Deduplicator:
         self,
         known: Mapping[bytes, SeenRequest],
         waiting: Mapping[bytes, ScheduledEntry],
+        is_same: Callable[[Entry, SeenRequest], bool],
         end: Lsn,
         now_s: int,
     ) -> None:
@@ -224,6 +241,7 @@ class Deduplicator:
         self.postponed: list[ScheduledEntry] = []
         self._waiting = dict(waiting)
         self._known = known
+        self._is_same = is_same
         self._now_s = now_s
 
     def outcome(self, call: PendingAppend) -> list[Lsn] | RequestConflict:
@@ -237,7 +255,7 @@ class Deduplicator:
         """Return the position of each entry of a call; nothing for an entry to schedule.
 
         Raises:
-            RequestConflict: An id is known with another body, or an entry to append is scheduled;
+            RequestConflict: An id is known with another call, or an entry to append is scheduled;
                 nothing of the call is admitted.
         """
         if call.due_us is not None:
@@ -279,11 +297,15 @@ class Deduplicator:
                 fresh[id_hash] = seen
                 entries.append(entry)
                 dedup_hashes.append(id_hash + body)
-            elif seen.body_hash != body:
+            elif seen.body_hash != body and not self._repeats(call, entry, seen):
                 raise _conflict(entry, seen)
             positions.append(seen.lsn)
         self._take(entries, dedup_hashes, {id_hash: seen.lsn for id_hash, seen in fresh.items()})
         return positions
+
+    def _repeats(self, call: PendingAppend, entry: Entry, seen: SeenRequest) -> bool:
+        """Say whether an entry is a request that was appended before this group, although their hashes differ."""
+        return not call.by_whole_bodies and seen.lsn < self.first and self._is_same(entry, seen)
 
     def _seen(self, id_hash: bytes) -> SeenRequest | None:
         """Return the first append of a request, before this group or in it."""
@@ -297,13 +319,15 @@ class Deduplicator:
         seen = self._seen(id_hash)
         waiting = self._waiting.get(id_hash)
         if seen is not None:
-            if seen.body_hash != body:
+            if seen.body_hash != body and not self._repeats(call, entry, seen):
                 raise _conflict(entry, seen)
         elif waiting is None:
             # An id is appended or scheduled, never both, so later calls of the group must see it.
             self._waiting[id_hash] = ScheduledEntry(due_us, id_hash, entry)
             self.postponed.append(self._waiting[id_hash])
-        elif waiting.entry.body != entry.body:
+        elif waiting.entry.body != entry.body and (
+            call.by_whole_bodies or call_in(waiting.entry.body) != call_in(entry.body)
+        ):
             raise RequestConflict(
                 f"request {entry.request_id!r} was scheduled before, with another body"
             )
@@ -538,24 +562,49 @@ class SqliteLog:
 
         def take(connection: sqlite3.Connection) -> list[ScheduledEntry]:
             nonlocal newest
-            newest = self._newer_attempt(connection, entry, after, self._now_s())
+            newest = self._newer_attempt(connection, self._pending([entry]), after, self._now_s())
             return [] if newest is not None else [ScheduledEntry(0, b"", entry)]
 
         appended = self._promote(take, lambda taken: marked(taken, mark))
         return Lsn(appended[0]) if newest is None else newest
 
     def _newer_attempt(
-        self, connection: sqlite3.Connection, entry: Entry, after: Lsn, now_s: int
+        self, connection: sqlite3.Connection, attempt: PendingAppend, after: Lsn, now_s: int
     ) -> Lsn | None:
         """Return the newest attempt of a request if it is newer than a position; raises as `repeat`."""
-        (id_hash,) = id_hashes_of([entry.request_id], self._seed)
-        (body_hash,) = body_hashes_of([entry.body], self._seed)
+        (entry,), (id_hash,), (body_hash,) = (
+            attempt.entries,
+            attempt.id_hashes,
+            attempt.body_hashes,
+        )
         seen = self._index.seen(connection, [id_hash], now_s).get(id_hash)
         if schedule.find(connection, [id_hash], str(self._path)):
             raise RequestConflict(f"request {entry.request_id!r} is scheduled")
-        if seen is not None and seen.body_hash != body_hash:
+        if seen is None:
+            return None
+        if seen.body_hash != body_hash and (
+            attempt.by_whole_bodies or not self._is_same(connection, entry, seen)
+        ):
             raise RequestConflict(f"request {entry.request_id!r} has another body")
-        return seen.lsn if seen is not None and seen.lsn > after else None
+        return seen.lsn if seen.lsn > after else None
+
+    def _is_same(self, connection: sqlite3.Connection, entry: Entry, seen: SeenRequest) -> bool:
+        """Say whether an entry is a request that was appended before, although their hashes differ.
+
+        It is if a version up to 0.2.0 has appended that one: its hash covers the rights of the caller.
+        """
+        if whole_body_hashes_of([entry.body], self._seed) == [seen.body_hash]:
+            return True
+        # With other rights than at that time, only the record itself tells the call. After its truncation nothing does, and
+        # the repetition is refused: a conflict is safe, a second effect is not. `start` decides, and not the rows: an
+        # interrupted truncation leaves some, on one host of many, and all hosts must find the same.
+        if seen.lsn < start_of(connection):
+            return False
+        (held,) = self._held_blocks(connection, seen.lsn, Lsn(seen.lsn + 1))
+        body = uncancelled_body(blocks.records_of([held])[seen.lsn - held.first].body)
+        return whole_body_hashes_of([body], self._seed) == [seen.body_hash] and call_in(
+            body
+        ) == call_in(entry.body)
 
     def _promote(
         self,
@@ -579,20 +628,22 @@ class SqliteLog:
         taken: Sequence[ScheduledEntry],
         promoted: Callable[[Entry], Entry],
         now_s: int,
+        *,
+        by_whole_bodies: bool = False,
     ) -> Moved:
         """Append `promoted(entry)` for each entry taken, within a transaction; the caller lets the index learn the ids.
 
         Each id stays that of the scheduled body. An entry is appended even if the index knows its
         id: a clock that was set back may have made an expired id valid again.
         """
-        call = pending_append([scheduled.entry for scheduled in taken], self._seed, None)
+        entries = [scheduled.entry for scheduled in taken]
+        call = pending_append(entries, self._seed, None, by_whole_bodies=by_whole_bodies)
         end = end_of(connection)
-        entries = list(map(promoted, call.entries))
-        packed = blocks.pack(end, entries, call.dedup_hashes, now_s)
+        packed = blocks.pack(end, list(map(promoted, entries)), call.dedup_hashes, now_s)
         connection.executemany(INSERT_BLOCK, packed)
         return Moved(end, call.id_hashes, call.size)
 
-    def _pending(self, entries: Sequence[Entry], *, limited: bool) -> PendingAppend:
+    def _pending(self, entries: Sequence[Entry], *, limited: bool = False) -> PendingAppend:
         return pending_append(entries, self._seed, self._record_bytes_max if limited else None)
 
     def start(self, partition: LogPartition = ONLY_PARTITION) -> Lsn:
@@ -732,10 +783,12 @@ class SqliteLog:
         if start >= end:
             return []
         with self._database.reading() as connection:
-            oldest = start_of(connection)
-            wanted = {"start": start, "end": end}
-            rows = connection.execute(f"SELECT * {OVERLAPPING}", wanted).fetchall()
-        self._check_held(start, oldest)
+            return self._held_blocks(connection, start, end)
+
+    def _held_blocks(self, connection: sqlite3.Connection, start: Lsn, end: Lsn) -> list[Block]:
+        self._check_held(start, start_of(connection))
+        wanted = {"start": start, "end": end}
+        rows = connection.execute(f"SELECT * {OVERLAPPING}", wanted).fetchall()
         held = [Block._make(row) for row in rows]
         reach = start
         for block in held:
@@ -772,6 +825,7 @@ class SqliteLog:
         admitted = Deduplicator(
             self._index.seen(connection, id_hashes, now_s),
             schedule.find(connection, id_hashes, str(self._path)),
+            partial(self._is_same, connection),
             end_of(connection),
             now_s,
         )

@@ -38,6 +38,7 @@ _SEVEN_ELEMENTS: Final = b"\x97"
 _EIGHT_ELEMENTS: Final = b"\x98"
 _CANCELLED: Final = frozenset({_SIX_ELEMENTS, _EIGHT_ELEMENTS})
 _WITH_CALLER: Final = frozenset({_SEVEN_ELEMENTS, _EIGHT_ELEMENTS})
+_LONGER: Final = _CANCELLED | _WITH_CALLER
 _NIL: Final = b"\xc0"
 _TRUE: Final = b"\xc3"
 
@@ -92,6 +93,14 @@ def is_cancelled(body: bytes) -> bool:
     return body[:1] in _CANCELLED
 
 
+def uncancelled_body(body: bytes) -> bytes:
+    """Return the body that `cancelled_body` was given; a body without the mark as it is."""
+    if not is_cancelled(body):
+        return body
+    head = _SEVEN_ELEMENTS if body[:1] == _EIGHT_ELEMENTS else _FIVE_ELEMENTS
+    return b"".join((head, body[1 : -len(_TRUE)]))
+
+
 def with_caller(body: bytes, rights: bytes) -> bytes:
     """Return the body of the same request with the rights of its caller, as `model.principal` encodes them.
 
@@ -104,6 +113,21 @@ def with_caller(body: bytes, rights: bytes) -> bytes:
 def rights_in(body: bytes) -> bytes:
     """Return the rights that `with_caller` has added to the body of a log entry; empty without them."""
     return bytes(_ELEMENTS.decode(body)[6]) if body[:1] in _WITH_CALLER else b""
+
+
+def call_in(body: bytes) -> bytes:
+    """Return the call alone: the body of a log entry without the rights of its caller and without `cancelled_body`'s mark.
+
+    Two requests with one id are the same request if their calls are equal. The id names the principal, so the rest of
+    the caller is what a key or a token may do at the moment, which changes between a request and its repetition.
+    """
+    if body[:1] not in _LONGER:
+        return body
+    try:
+        return b"".join((_FIVE_ELEMENTS, *_ELEMENTS.decode(body)[:5]))
+    except (msgspec.MsgspecError, RecursionError):
+        # Nothing that a gateway has encoded: it does so with more frames on the stack than this has, so it fails first.
+        return body
 
 
 class Cut(msgspec.Struct, frozen=True, array_like=True):

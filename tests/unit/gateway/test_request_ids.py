@@ -25,6 +25,7 @@ from penstock.model.request import encode_continuation
 from penstock.process.data_directory import DataDirectory
 from penstock.process.question import envelope_of
 from tests.gateway_thread import RunningGateway
+from tests.waiting import wait_for
 
 MOST = 1_024
 APP = """
@@ -169,6 +170,30 @@ def test_same_id_of_two_principals_is_two_requests(keyed: dict[str, httpx.Client
     told = {name: keyed[name].get("/requests/order-1").json() for name in ("ada", "bob")}
     assert {name: one["value"] for name, one in told.items()} == {"ada": 5, "bob": 7}
     assert told["ada"]["request_id"] == "order-1"
+
+
+def test_a_retry_with_other_scopes_gets_the_first_reply(
+    keyed: dict[str, httpx.Client], standing: RunningGateway, secrets: tuple[Path, dict[str, str]]
+) -> None:
+    """A key is replaced by one of its name with other scopes: a call is compared without them, and has one effect."""
+    store, words = KeyStore(secrets[0]), (["call:Till"], ["call", "read"], ["read"])
+    answers = []
+    for scopes in words:
+        secret = store.add("cora", granted(scopes), None, datetime.now(UTC))[1]
+        with httpx.Client(base_url=standing.url, headers={"X-API-Key": secret}) as cora:
+            wait_for(
+                lambda cora=cora: cora.get("/requests/none").status_code == 404, "the key's use"
+            )
+            sent(cora, "/call/Till/cora/create", [], "new")
+            answers += [sent(cora, "/call/Till/cora/pay", [each], "order-1") for each in (5, 6)]
+        store.revoke("cora")
+    first, conflict, again, still, refused, _ = answers
+    assert (first.json(), again.json()) == (5, 5)
+    assert first.headers["penstock-epoch"] == again.headers["penstock-epoch"]
+    assert (conflict.status_code, still.status_code) == (409, 409)
+    assert refused.status_code == 403, "a caller who may not call gets no reply, either"
+    assert keyed["operator"].get("/tills/cora/paid").status_code == 403
+    assert keyed["ada"].get("/tills/cora/paid").json() == 5
 
 
 def test_another_principals_request_is_for_operators(keyed: dict[str, httpx.Client]) -> None:

@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from penstock.base.ids import Lsn, RequestId
@@ -27,6 +28,7 @@ from penstock.log.kafka import (
 )
 from penstock.log.kafka import _digest_of as digest_of
 from penstock.log.kafka_config import KafkaConfig, TopicPlace
+from tests.conformance.logs import request
 
 FOLLOWING: Final = Following(TopicPlace("nowhere:1", "t"), KafkaConfig(), "", b"log", 0)
 START_US: Final = 1_700_000_000_000_000
@@ -44,11 +46,12 @@ class Host:
         )
         self._orders = 0
 
-    def messages(self, order: Order) -> list[bytes]:
-        """Return an order as the messages that this process would send."""
+    def messages(self, order: Order, form: int = 2) -> list[bytes]:
+        """Return an order as the messages that this process would send, or one with a former version."""
         self._orders += 1
         self.now_us += 1_000_000
-        return list(self.log._messages(order, self._orders, MESSAGE_BYTES))
+        messages = self.log._messages(order, self._orders, MESSAGE_BYTES)
+        return [value.replace(b"penstock\x02", b"penstock%c" % form, 1) for value in messages]
 
     def content(self) -> list[Any]:
         """Return everything that readers of the copy can see."""
@@ -64,7 +67,8 @@ class Host:
 
 def entry(draw: random.Random) -> Entry:
     name = f"r{draw.randrange(12)}"
-    body = draw.choice([b"body", b"body", b"other", b"x" * 900])
+    called = [request(name, scopes).body for scopes in ("call", "read", "")]
+    body = draw.choice([b"body", *called, b"other", b"x" * 900])
     return Entry(RequestId(name), body, bytes(draw.randrange(3)), 1, draw.random() < 0.1)
 
 
@@ -87,7 +91,8 @@ def order(draw: random.Random) -> Order:
 def topic(draw: random.Random, hosts: Sequence[Host]) -> list[bytes]:
     """Return the messages of two processes, whose pieces interleave."""
     waiting = [
-        [value for _ in range(30) for value in host.messages(order(draw))] for host in hosts[:2]
+        [value for _ in range(30) for value in host.messages(order(draw), draw.choice((1, 2)))]
+        for host in hosts[:2]
     ]
     values: list[bytes] = []
     while any(waiting):
@@ -121,6 +126,30 @@ def test_copies_are_equal(tmp_path: Path, seed: int) -> None:
         assert hosts[1].content() == expected
         assert hosts[2].content() == expected
         assert hosts[0].log.end() > 5, "the draws append something"
+
+
+def test_an_order_of_a_former_version_is_carried_out_as_by_that_version(tmp_path: Path) -> None:
+    """Versions up to 0.2.0 compare whole bodies, and their copies have what came of it; later orders compare calls."""
+    host = Host(tmp_path, 0)
+
+    def append(entry: Entry, form: int) -> Any:
+        offset = host.log.reached().next
+        messages = host.messages(Append([Call([entry], None)]), form)
+        host.log.carry_out(list(enumerate(messages, offset)))
+        outcome = host.content()[-2][-1][-1]
+        return msgspec.msgpack.decode(outcome)[0]
+
+    with closing(host.log):
+        assert append(request("a", "call"), 1) == [[0, 1]]
+        assert append(request("a", "call"), 1) == [[0, 1]]
+        for other in ("read", ""):
+            assert "'a' was appended before, with another body" in append(request("a", other), 1)
+            assert append(request("a", other), 2) == [[0, 1]]
+        assert "another body" in append(request("a", "call", amount=2), 2)
+        assert append(request("b", "call"), 2) == [[1, 1]]
+        assert append(request("b", "read"), 2) == [[1, 1]]
+        assert "another body" in append(request("b", "call"), 1)
+        assert host.log.end() == 2
 
 
 def test_pieces_of_an_order_that_never_ends_count_for_no_host(tmp_path: Path) -> None:

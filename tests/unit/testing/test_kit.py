@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import App, Entity, entity, key, transactional
+from penstock import App, Entity, Principal, entity, key, transactional
 from penstock.errors import ConfigError, OutsideTransaction
 from penstock.model.call import Call
 from penstock.testing.kit import START, Kit
@@ -163,6 +163,8 @@ def test_a_request_has_the_principal_of_its_caller(kit: Kit) -> None:
     assert (
         kit.acting_as("ada").Bell("b").ring(request_id="r1") == "ada"
     )  # the id of another principal
+    ada = kit.acting_as(Principal("ada", frozenset({"read"})))
+    assert ada.Bell("b").ring(request_id="r1") == "ada", "the same request, with other rights"
     bell = kit.entity("Bell", "b")
     assert bell is not None
     assert bell["rung_by"] == ["ada", "", "@bob%20b", "", "ada", ""]

@@ -71,6 +71,7 @@ from penstock.model.reply import Reply, caller_of, failure_of, raised_by
 from penstock.model.request import (
     Cut,
     Failure,
+    call_in,
     decode_failure,
     encode_continuation,
     encode_failure,
@@ -508,7 +509,7 @@ class LocalRuntime:
     def _process(self, record: Record) -> Reply:
         known = self._known.get(record.request_id)
         if known is not None:
-            if known[0] != record.body:
+            if call_in(known[0]) != call_in(record.body):
                 raise RequestConflict(f"request id {record.request_id} has another body already")
             return known[1]
         outcome = self._executor.run(record.request_id, record.body, record.time_us)
