@@ -4,6 +4,7 @@ import http.client
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,10 @@ def test_same_id_of_two_principals_is_two_requests(keyed: dict[str, httpx.Client
     assert told["ada"]["request_id"] == "order-1"
 
 
+def is_known(client: httpx.Client) -> bool:
+    return client.get("/requests/none").status_code == 404
+
+
 def test_a_retry_with_other_scopes_gets_the_first_reply(
     keyed: dict[str, httpx.Client], standing: RunningGateway, secrets: tuple[Path, dict[str, str]]
 ) -> None:
@@ -181,9 +186,7 @@ def test_a_retry_with_other_scopes_gets_the_first_reply(
     for scopes in words:
         secret = store.add("cora", granted(scopes), None, datetime.now(UTC))[1]
         with httpx.Client(base_url=standing.url, headers={"X-API-Key": secret}) as cora:
-            wait_for(
-                lambda cora=cora: cora.get("/requests/none").status_code == 404, "the key's use"
-            )
+            wait_for(partial(is_known, cora), "the use of the key")
             sent(cora, "/call/Till/cora/create", [], "new")
             answers += [sent(cora, "/call/Till/cora/pay", [each], "order-1") for each in (5, 6)]
         store.revoke("cora")
