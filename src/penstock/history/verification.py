@@ -505,6 +505,7 @@ def check_delta(data: Path, journal: Journal, newest: Epoch, parts: set[str]) ->
         yield rebuildable(damage, DELTA)
         return
     expected = {path.removeprefix("kind=") for path in parts}
+    what = ""
     for _ in range(_ATTEMPTS):
         seen, failure = _files_seen_by_delta(root)
         last = journal.last()
