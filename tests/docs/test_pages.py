@@ -17,6 +17,7 @@ from tests.checkout import TOP
 GLOSSARY = TOP / "docs" / "GLOSSARY.md"
 SETTINGS = TOP / "docs" / "SETTINGS.md"
 GUIDE = (TOP / "docs" / "GUIDE.md", *sorted((TOP / "docs" / "guide").glob("*.md")))
+STREAMS = (TOP / "docs" / "STREAMS.md", *sorted((TOP / "docs" / "streams").glob("*.md")))
 COMPUTED = {  # by the configuration, from the machine and other settings
     "data": "`.penstock/<app>`",
     "cores": "all",
@@ -30,13 +31,6 @@ def snippets(page: str) -> list[str]:
     return SNIPPET.findall((TOP / page).read_text())
 
 
-def stream_programs() -> tuple[str, str]:
-    """Return the program of the page on streams that runs alone, and the one that calls a gateway."""
-    found = snippets("docs/STREAMS.md")
-    remote = [text for text in found if "127.0.0.1" in text]
-    return "\n".join(text for text in found if text not in remote), "\n".join(remote)
-
-
 def run_python(code: str, directory: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=directory, capture_output=True, text=True, check=False
@@ -44,15 +38,17 @@ def run_python(code: str, directory: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_pages_of_the_guide_run_from_top_to_bottom(tmp_path: Path) -> None:
-    """The snippets of each page, one after the other, are one program that runs."""
-    pages = tmp_path / "pages"  # `types.py` must not be found as a module
-    pages.mkdir()
-    for page in GUIDE:
-        program = pages / f"{page.stem.lower().replace('-', '_')}.py"
-        program.write_text("\n".join(snippets(str(page.relative_to(TOP)))))
+@pytest.mark.parametrize("pages", [GUIDE, STREAMS], ids=["guide", "streams"])
+def test_pages_run_from_top_to_bottom(pages: tuple[Path, ...], tmp_path: Path) -> None:
+    """The snippets of each page, one after the other, are one program; `test_streams_page` runs those for a gateway."""
+    programs = tmp_path / "programs"  # `types.py` must not be found as a module
+    programs.mkdir()
+    for page in pages:
+        local = [text for text in snippets(str(page.relative_to(TOP))) if "127.0.0.1" not in text]
+        program = programs / f"{page.stem.lower().replace('-', '_')}.py"
+        program.write_text("\n".join(local))
     run_python(
-        "import pathlib, runpy\nfor page in sorted(pathlib.Path('pages').iterdir()): runpy.run_path(str(page))",
+        "import pathlib, runpy\nfor page in sorted(pathlib.Path('programs').iterdir()): runpy.run_path(str(page))",
         tmp_path,
     )
 
@@ -98,13 +94,6 @@ def test_limits_of_the_guide_are_the_defaults(tmp_path: Path) -> None:
     config = Config(data=tmp_path)
     assert told == {name: str(attrgetter(name)(config)) for name in told}
     assert {name for name in meanings() if name.startswith("limits.")} <= told.keys()
-
-
-def test_streams_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    """The snippets of the page on streams are one program; `test_streams_page` runs those for a gateway."""
-    program = tmp_path / "streams.py"
-    program.write_text(stream_programs()[0])
-    run_python("import runpy; runpy.run_path('streams.py')", tmp_path)
 
 
 def test_readme_application_passes_its_own_test(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page on streams is true of gateways, too: its client and its commands append to its first program."""
+"""The page on appends is true: its client and its commands append to the first program of the pages on streams."""
 
 from pathlib import Path
 
@@ -7,14 +7,13 @@ from tests.docs.test_howto_pages import BLOCK, run
 from tests.docs.test_pages import snippets
 from tests.gateway_thread import RunningGateway
 
-PAGE = "docs/STREAMS.md"
-HEADING = "## Appends from outside"
+FIRST_PROGRAM = "docs/STREAMS.md"
+APPENDS = "docs/streams/appends.md"
 
 
 def test_appends_of_the_page_run(tmp_path: Path) -> None:
-    """The section's program and commands succeed, and the commands print the numbers of events."""
-    section = (TOP / PAGE).read_text().partition(HEADING)[2].partition("\n## ")[0]
-    first = snippets(PAGE)[0]
+    """The program and the commands of the page succeed, and the commands print the numbers of events."""
+    first = snippets(FIRST_PROGRAM)[0]
     (tmp_path / "words.py").write_text(first)
     served = tmp_path / "served_words.py"  # a module of this process, whose name stays taken
     served.write_text(first)
@@ -26,7 +25,7 @@ def test_appends_of_the_page_run(tmp_path: Path) -> None:
                 text.replace("127.0.0.1:8000", address).replace("localhost:8000", address),
                 tmp_path,
             )
-            for language, text in BLOCK.findall(section)
+            for language, text in BLOCK.findall((TOP / APPENDS).read_text())
         ]
     assert printed[0] == ""
     assert printed[1].startswith("22Appended 1 event to stream lines"), printed[1]

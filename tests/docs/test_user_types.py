@@ -17,7 +17,7 @@ import pytest
 
 import penstock
 from penstock.cli.new import write
-from tests.docs.test_pages import snippets, stream_programs
+from tests.docs.test_pages import STREAMS, snippets
 
 EXPECTED = """
 import asyncio
@@ -340,10 +340,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "test_kiosk.py").write_text(test)
     (folder / "guide.py").write_text("\n".join(snippets("docs/GUIDE.md")[:3]))
     (folder / "indexes.py").write_text("\n".join(snippets("docs/guide/indexes.md")))
-    alone, appends = stream_programs()
-    (folder / "streams.py").write_text(alone)
     (folder / "words.py").write_text(snippets("docs/STREAMS.md")[0])
-    (folder / "appends.py").write_text(appends)
+    for page in STREAMS[1:]:
+        text = "\n".join(snippets(str(page.relative_to(ROOT))))
+        (folder / f"streams_{page.stem}.py").write_text(text)
     (folder / "clients.py").write_text("\n".join(snippets("docs/CLIENTS.md")))
     write(folder / "shelf")
     (folder / "expected.py").write_text(EXPECTED)
