@@ -30,7 +30,7 @@ from tests.differential.inline import Inline
 from tests.differential.programs import drawn
 
 SOURCE = """
-from penstock import App, Entity, index, key, transactional, unique
+from penstock import App, Entity, index, key, transactional, unique, was
 
 class Guest(Entity, personal=True):
     name: str = key()
@@ -67,7 +67,16 @@ OTHER = {
     "index": 'by_room = index("phone", "room")',
     "found": "return [each.name for each in Guest.by_room(phone, room)]",
 }
-VERSIONS = {"without": WITHOUT, "unique": UNIQUE, "both": BOTH, "other": OTHER}
+MORE = {**BOTH, "index": BOTH["index"] + "; stars: int = 3"}
+RENAMED = {**MORE, "index": BOTH["index"] + '; points: int = was("stars", default=4)'}
+VERSIONS = {
+    "without": WITHOUT,
+    "unique": UNIQUE,
+    "both": BOTH,
+    "other": OTHER,
+    "more": MORE,
+    "renamed": RENAMED,
+}
 
 Step = tuple[str, str, str, int]
 """What happens, the name of a guest or of a version, a phone and a room."""
@@ -96,6 +105,21 @@ REFUSED: list[Step] = [
     ("found", "g0", "1", 1),
 ]
 """A value is taken twice until a guest is erased; then it is free again, and a later deployment drops the rule."""
+
+
+KEPT: list[Step] = [
+    ("create", "g0", "1", 0),
+    ("deploy", "both", "", 0),
+    ("move", "g0", "2", 1),
+    ("deploy", "more", "", 0),
+    ("create", "g1", "1", 1),
+    ("deploy", "renamed", "", 0),
+    ("found", "g1", "1", 1),
+    ("move", "g0", "3", 0),
+    ("deploy", "unique", "", 0),
+    ("move", "g1", "2", 0),
+]
+"""Attributes come and go beside the indexed ones."""
 
 
 class Hotel:
@@ -176,6 +200,7 @@ def hotel() -> Iterator[Hotel]:
 @drawn(4)
 @given(st.lists(st.one_of(steps, steps, steps, deployments), min_size=6, max_size=20))
 @example(REFUSED)
+@example(KEPT)
 def test_programs_equal_one_thread(program: list[Step]) -> None:
     """Each record has the outcome of one thread, the state is the same, and so are indexes that are made anew from the entities."""
     with hotel() as running:

@@ -16,6 +16,7 @@ from penstock.deployment.source import (
     packed,
     sources_of,
 )
+from penstock.engine.built_indexes import kept_indexes
 from penstock.errors import ConfigError, OperationalError
 from penstock.files.durable import storage
 from penstock.files.roots import journal_root
@@ -73,7 +74,7 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
         if former is not None and former.indexes != app.indexes:
             stored = Shapes(deployments.root, {}).versions()
             command = f"penstock deploy {spec} --data {data}"
-            _check_indexes(former.indexes, app.indexes, stored, command)
+            _check_indexes(former.indexes, app, stored, command)
         live = former is not None and former.live and is_same_source(former.code, code)
         now_us, waiting = wall_clock_us(), waiting_types(app)
         deployment = deployments.record(
@@ -95,17 +96,17 @@ def deploy(data: Path, spec: str, app: App, journal: Journal) -> Deployment | No
 
 
 def _check_indexes(
-    former: Mapping[str, str], present: Mapping[str, str], stored: Container[str], command: str
+    former: Mapping[str, str], app: App, stored: Container[str], command: str
 ) -> None:
     """Check that the state has the indexes of code that a start brings: only the record of a deployment builds them.
 
     Args:
         former: The definitions of the indexes that the state has.
-        present: Those of the code.
+        app: The code.
         stored: The classes with stored entities.
         command: The order that deploys the code.
     """
-    differing = {place for place, _ in former.items() ^ present.items()}
+    differing = (former.keys() | app.indexes.keys()) - kept_indexes(app, former)
     for place in sorted(differing):
         if place.partition(".")[0] in stored:
             raise ConfigError(

@@ -26,7 +26,7 @@ from penstock.model.effect import complaints_of_effects, plan_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import function_in, misplaced_mark
-from penstock.model.index import bind_indexes
+from penstock.model.index import OF_ROWS, bind_indexes
 from penstock.model.limit import declare_times, limits_of
 from penstock.model.migration import take_migrations
 from penstock.model.references import subject_in
@@ -437,10 +437,11 @@ class App:
     def indexes(self) -> dict[str, str]:
         """The definitions of the indexes, by the stored name of the class and the name of the index: `Task.by_owner`.
 
-        The rows of an index fit one definition. It has the shape of the class, too, because other attributes may be former ones.
+        The rows of an index fit one definition. It has the shape of the class, too, because other attributes may be former ones;
+        `engine.built_indexes` knows which changes of a shape leave the rows as they are.
         """
         return {
-            index.place: f"{index.definition} of rows {each.shape.tag:08x}"
+            index.place: f"{index.definition}{OF_ROWS}{each.shape.tag:08x}"
             for each in self.indexed.values()
             for index in each.indexes
         }

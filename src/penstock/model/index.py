@@ -38,6 +38,9 @@ NAME_BYTES_MAX: Final = 100
 _SHORT: Final = 60
 """Bytes of values that are in the names of rows as they are; of longer ones, a hash is."""
 
+OF_ROWS: Final = " of rows "
+"""Stands between a definition and the tag of the rows; see `App.indexes`."""
+
 _LENGTH: Final = 2
 _RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode

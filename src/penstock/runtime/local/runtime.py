@@ -242,8 +242,8 @@ class LocalRuntime:
 
     def _index_updates(self, app: App) -> dict[EntityKey, bytes | None]:
         """Return the changes of the state that give it the indexes of other code; raises `NotUnique`."""
-        if app.is_personal and app.keys is None and self.app.keys is not None:
-            app.use_keys(self.app.keys)
+        if app.is_personal and app.keys is None:
+            app.use_keys(self.app.keys or MemoryKeys(new_tree(self._secret)))
         return index_updates(
             app,
             self.app.indexes,
