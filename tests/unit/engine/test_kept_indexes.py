@@ -28,7 +28,7 @@ def pets(
     lines += [f"by_size = {by_size}", 'by_mood = index("mood")']
     names: dict[str, Any] = {"Entity": Entity, "index": index, "key": key, "was": was}
     names |= {"Mood": Enum("Mood", moods), "options": options, "__name__": __name__}
-    exec("\n    ".join(lines), names)  # noqa: S102 -- the source is above
+    exec("\n    ".join(lines), names)
     functions = [] if changed is None else [migrate(names["Pet"], since=2)(changed)]
     return App("pets", names["Pet"], *functions)
 
@@ -107,7 +107,7 @@ def test_only_the_same_values_are_kept(
 def test_what_versions_do_not_tell_builds_the_index_again() -> None:
     """A function of `@migrate` may be other code by now, and a shape that a class has had twice has no single place among its versions."""
     runtime = started(*FIRST)
-    changed = {"changed": lambda old: {**old, "size": 5, "more": 1}}
+    changed: dict[str, Any] = {"changed": lambda old: {**old, "size": 5, "more": 1}}
     migrated = pets(*FIRST, "more: int = 0", **changed)
     runtime.deploy(migrated)
     added = pets(*FIRST, "more: int = 0", "most: int = 0", **changed)
