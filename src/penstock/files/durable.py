@@ -4,6 +4,7 @@ A name appears only after the bytes of its file are on the disk. When a function
 durable. The functions raise `OSError`; callers translate it with `storage`.
 """
 
+import _thread
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,14 +84,38 @@ def _sync_together(descriptors: Sequence[int]) -> None:
     A file system writes its own journal once for all of them. In turn, each sync waits for the write before it: two files
     with their folders take 6 ms so, and 1 ms together.
     """
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- most processes only read
-
+    own, *others = descriptors
+    running: list[tuple[_thread.LockType, list[BaseException | None]]] = []
     try:
-        with ThreadPoolExecutor(len(descriptors), "penstock-sync") as threads:
-            list(threads.map(os.fsync, descriptors))
-    except RuntimeError:  # a handler has started as many threads as the system allows
-        for descriptor in descriptors:
-            os.fsync(descriptor)
+        for descriptor in others:
+            ended, outcome = _thread.allocate_lock(), list[BaseException | None]()
+            ended.acquire()
+            try:
+                # A `Thread` waits until it runs, and a pool lets its threads wait for work: both take longer than the sync.
+                _thread.start_new_thread(_sync_in_thread, (descriptor, ended, outcome))
+            except RuntimeError:  # a handler has started as many threads as the system allows
+                os.fsync(descriptor)
+            else:
+                running.append((ended, outcome))
+        os.fsync(own)
+    finally:
+        for ended, _ in running:  # a descriptor stays open until its sync has ended
+            ended.acquire()
+    for _, (error,) in running:
+        if error is not None:
+            raise error
+
+
+def _sync_in_thread(
+    descriptor: int, ended: _thread.LockType, outcome: list[BaseException | None]
+) -> None:
+    try:
+        os.fsync(descriptor)
+        outcome.append(None)
+    except BaseException as error:  # noqa: BLE001 -- the caller raises it
+        outcome.append(error)
+    finally:
+        ended.release()
 
 
 def publish(path: Path, data: bytes) -> None:
