@@ -85,10 +85,10 @@ def _sync_together(descriptors: Sequence[int]) -> None:
     with their folders take 6 ms so, and 1 ms together.
     """
     own, *others = descriptors
-    running: list[tuple[_thread.LockType, list[BaseException | None]]] = []
+    running: list[tuple[_thread.LockType, list[OSError | None]]] = []
     try:
         for descriptor in others:
-            ended, outcome = _thread.allocate_lock(), list[BaseException | None]()
+            ended, outcome = _thread.allocate_lock(), list[OSError | None]()
             ended.acquire()
             try:
                 # A `Thread` waits until it runs, and a pool lets its threads wait for work: both take longer than the sync.
@@ -101,18 +101,18 @@ def _sync_together(descriptors: Sequence[int]) -> None:
     finally:
         for ended, _ in running:  # a descriptor stays open until its sync has ended
             ended.acquire()
-    for _, (error,) in running:
+    for _, (error,) in running:  # no outcome, after any other error, is an error of its own
         if error is not None:
             raise error
 
 
 def _sync_in_thread(
-    descriptor: int, ended: _thread.LockType, outcome: list[BaseException | None]
+    descriptor: int, ended: _thread.LockType, outcome: list[OSError | None]
 ) -> None:
     try:
         os.fsync(descriptor)
         outcome.append(None)
-    except BaseException as error:  # noqa: BLE001 -- the caller raises it
+    except OSError as error:
         outcome.append(error)
     finally:
         ended.release()
