@@ -62,6 +62,23 @@ class Change(NamedTuple):
     paths: frozenset[str]
 
 
+class Trial(NamedTuple):
+    """A test that takes turns with the others of its group: a run of the whole suite takes so many of them."""
+
+    name: str
+    group: str
+    least: int
+    folders: tuple[str, ...]
+    """A change below them concerns it, and so does a change of its own file: then it runs beside the others."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def concerned_by(self, change: Change) -> set[str]:
+        own = self.name.partition("::")[0]
+        return {path for path in change.paths if path == own or path.startswith(self.folders)}
+
+
 def git(top: Path, *words: str) -> str:
     """Return what a command of Git says about a checkout; empty if it fails, or if Git is not installed."""
     try:
@@ -119,6 +136,20 @@ def part_of(cases: Sequence[T], number: int, commit: str) -> list[T]:
     change = Change(commit, frozenset())
     chosen = choose(change, range(len(cases)), lambda _: set(), number, number)
     return [cases[index] for index in sorted(chosen)]
+
+
+def whose_turn_it_is(change: Change, trials: Iterable[Trial]) -> set[str]:
+    """Return the names of the trials that a run takes: of each group those that the change concerns, or else so many."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.group, []).append(trial)
+    return {
+        trial.name
+        for group in groups.values()
+        for trial in choose(
+            change, group, lambda one: one.concerned_by(change), group[0].least, len(group)
+        )
+    }
 
 
 def unit_tests(change: Change, top: Path, most: int) -> tuple[list[str], int]:

@@ -44,11 +44,16 @@ _thawed: list[bool] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--seed` and `--whole`."""
+    """Add `--seed`, `--turns` and `--whole`."""
     parser.addoption(
         "--seed",
         metavar="NUMBER|fresh",
         help="seed of the randomised tests: a number to repeat a run, 'fresh' for a new one",
+    )
+    parser.addoption(
+        "--turns",
+        action="store_true",
+        help="of trials that take turns, run those that the change concerns, and some that its commit chooses",
     )
     parser.addoption(
         "--whole",
@@ -88,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("explore")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the files whose tests are quick behind all others, so that the processes of pytest-xdist end together."""
 
     def is_quick(item: pytest.Item) -> bool:
@@ -100,6 +105,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
 
     items.sort(key=is_quick)
+    if config.getoption("--turns"):
+        _take_turns(config, items)
+
+
+def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
+    change = import_module("tests.change")  # few runs need it, and all import this file
+    trials = {
+        item: change.Trial(
+            item.nodeid,
+            mark.kwargs.get("of", item.nodeid.partition("[")[0]),
+            mark.args[0],
+            tuple(f"src/penstock/{room}" for room in mark.args[1:]),
+        )
+        for item in items
+        if (mark := item.get_closest_marker("turns"))
+    }
+    chosen = change.whose_turn_it_is(change.change_of(change.TOP), trials.values())
+    left_out = [item for item, trial in trials.items() if trial.name not in chosen]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in trials or trials[item].name in chosen]
 
 
 def pytest_collection() -> None:

@@ -390,6 +390,7 @@ def pyright(folder: Path) -> Findings:
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright])
+@pytest.mark.turns(1, "model", "testing", "client")
 def test_programs_of_users_are_typed(checker: Callable[[Path], Findings], programs: Path) -> None:
     """Only the marked lines are errors, and each of them is one."""
     found = checker(programs)

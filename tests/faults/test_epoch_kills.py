@@ -78,6 +78,7 @@ def test_kill_at_every_step_changes_no_outcome(tmp_path: Path, seed: int) -> Non
 
 
 @pytest.mark.parametrize("load", ["flows", "overlapped"])
+@pytest.mark.turns(1, "engine", "runtime")
 def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int, load: str) -> None:
     """After a kill at each step, each atom is published once, and each later record is appended once."""
     flows, data = Flows(), tmp_path / "data"

@@ -1,19 +1,16 @@
-"""Full disks, long backlogs and lost executors: the runtime waits, keeps its size, and goes on."""
+"""Full disks and long backlogs: the runtime waits, keeps its size, and goes on."""
 
-import random
 import resource
-import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from tests.faults.driver_process import GAVE_UP, DriverProcess
 from tests.faults.history import Watch
-from tests.faults.load import Bank, Load, Shop
+from tests.faults.load import Bank, Load
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
@@ -22,11 +19,11 @@ BACKLOG = 10_000
 EPOCH = 4_000  # records at most
 PYTHON_BYTES_MAX = 600 << 20
 JAVA_BYTES_MAX = 2 << 30
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # of executors; a driver has these always
 RESTARTED = "the query failed and is restarted"
 FAILURES = 6  # one more than a failure may repeat if a request could be its cause
 
 
+@pytest.mark.turns(2, "runtime", "process", "engine", of="faults of an application under load")
 def test_backlog_and_full_disk_delay_and_lose_nothing(tmp_path: Path, seed: int) -> None:
     """A driver that starts with a backlog of several epochs answers all, within bounded memory.
 
@@ -109,28 +106,3 @@ def note_size(process: psutil.Process, largest: dict[str, int]) -> None:
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return
     largest[kind] = max(largest[kind], memory.rss - memory.shared)
-
-
-def test_lost_executor_changes_no_outcome(tmp_path: Path, seed: int) -> None:
-    """On a cluster of two executors one is killed under load; everything is answered as ever."""
-    shop, data, draw = Shop(), tmp_path / "data", random.Random(seed)
-    watch = Watch(shop.app, data, shop.conserved)
-    cluster: dict[str, Any] = {
-        "master": "local-cluster[2,1,1024]",
-        "small_epoch": 0,
-        "epoch_records_max": 150,
-        "environment": {"JDK_JAVA_OPTIONS": SHORT_LIVED},
-    }
-    with Load(shop, data, seed) as load:
-        with DriverProcess(shop.spec, data, **cluster) as driver:
-            load.wait_for_more(driver, 200)
-            executors = wait_for(
-                lambda: driver.below("CoarseGrainedExecutorBackend"), "an executor"
-            )
-            driver.note_below()
-            draw.choice(executors).send_signal(signal.SIGKILL)
-            load.wait_for_more(driver, 200)
-            load.stop()
-            wait_for(lambda: load.committed == len(load.acknowledged), "the answer to everything")
-            driver.stop()
-        watch.check(load.acknowledged, all_answered=True)

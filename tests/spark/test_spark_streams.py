@@ -68,6 +68,7 @@ def test_spark_publishes_like_one_thread(streaming: SparkRuntime) -> None:
 
 
 @pytest.mark.parametrize("fault", ["in-round@6", "in-steps@150"])
+@pytest.mark.turns(1, "engine", "runtime")
 def test_steps_overlap_requests(
     tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_steps_overlap_requests(
     [(2, CUT), (3, WHOLE)],  # `test_case_epochs` has the others, without Spark
     ids=["2-cut", "3-whole"],
 )
+@pytest.mark.turns(1, "engine", "runtime")
 def test_cases_on_spark(tmp_path: Path, partitions: int, limits: Limits) -> None:
     """Each case of the programming model publishes what its check says, and the bytes of one thread.
 

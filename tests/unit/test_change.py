@@ -1,5 +1,6 @@
 """What a checkout changes is asked of Git."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -7,10 +8,12 @@ from tests.change import (
     ALIKE,
     IN_PYTHON_LEAST,
     Change,
+    Trial,
     all_in_python,
     change_of,
     chosen_in_python,
     part_of,
+    whose_turn_it_is,
 )
 from tests.checkout import TOP
 
@@ -47,6 +50,36 @@ def test_each_case_has_its_commit() -> None:
     assert parts == [part_of(cases, 2, f"commit {number}") for number in range(40)]
     assert all(part == sorted(part) and len(set(part)) == 2 for part in parts)
     assert set().union(*parts) == set(cases)
+
+
+def test_trials_take_turns_unless_the_change_concerns_them() -> None:
+    """A commit takes so many of each group, a few dozen commits take all; a change of a room takes all trials of the room."""
+    views = [
+        Trial(f"tests/a.py::test[{case}]", "kills", 2, ("src/penstock/views",)) for case in "abcde"
+    ]
+    alone = Trial("tests/b.py::test", "alone", 1, ("src/penstock/engine",))
+    parts = [
+        whose_turn_it_is(Change(f"commit {number}", frozenset({"README.md"})), [*views, alone])
+        for number in range(40)
+    ]
+    assert all(len(part) == 3 and alone.name in part for part in parts)
+    assert set().union(*parts) == {trial.name for trial in [*views, alone]}
+    for path in ("src/penstock/views/applier.py", "tests/a.py"):
+        taken = whose_turn_it_is(Change("a commit", frozenset({path})), [*views, alone])
+        assert taken == {trial.name for trial in [*views, alone]}
+
+
+def test_rooms_of_trials_are_rooms() -> None:
+    """A room that was renamed would never change again."""
+    named = re.compile(r"mark\.turns\(([^)]*)\)", re.S)
+    marks = [
+        text
+        for file in (TOP / "tests").rglob("test_*.py")
+        for text in named.findall(file.read_text())
+    ]
+    rooms = {room for text in marks for room in re.findall(r'(?<!of=)"([^"]+)"', text)}
+    assert rooms
+    assert [room for room in rooms if not (TOP / "src/penstock" / room).is_dir()] == []
 
 
 def test_a_change_of_code_with_two_implementations_runs_all_its_tests_in_python() -> None:

@@ -105,6 +105,7 @@ def naive_sum(data: Path, connection: "psycopg.Connection[tuple[int]]") -> int:
     return shown
 
 
+@pytest.mark.turns(1, "views", "sql_view", of="readers beside a writer")
 def test_two_stores_add_up_under_kills(tmp_path: Path, postgres: Cluster, seed: int) -> None:
     """Every answer of both stores is of one epoch, whatever was killed before it; the epochs move on."""
     draw = random.Random(seed)

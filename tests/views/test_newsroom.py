@@ -37,6 +37,7 @@ def editors(tmp_path: Path, seed: int) -> Iterator[Editors]:
     editors.newsroom.close()
 
 
+@pytest.mark.turns(1, "views", "sql_view", of="readers beside a writer")
 def test_no_epoch_of_any_view_names_what_it_does_not_show(editors: Editors, tmp_path: Path) -> None:
     """Epoch after epoch, each view is checked; a store that takes class after class does name what is not there."""
     for _ in range(25):

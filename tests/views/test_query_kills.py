@@ -41,6 +41,7 @@ def serving(data: Path) -> Iterator[None]:
             process.kill()
 
 
+@pytest.mark.turns(1, "views", "sql_view", of="readers beside a writer")
 def test_kills_leave_the_answer_of_one_epoch(tmp_path: Path, seed: int) -> None:
     """After each kill, all tables are those of one epoch; the SQL view is killed, too, and the view waits for it."""
     draw = random.Random(seed)
