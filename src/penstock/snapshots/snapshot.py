@@ -300,6 +300,16 @@ class SnapshotColumns:
         """The names of the columns that SQL has, too."""
         return [name for name, _ in self._typed]
 
+    def shown(self, snapshots: Snapshots, file: SnapshotFile) -> pa.Table | None:
+        """Return the columns that SQL has from a file of the same version of the class; None if they have other types.
+
+        Raises:
+            Corrupt: The file is missing or damaged.
+        """
+        rows = snapshots.read(file, self.attributes)
+        wanted = pa.schema([self.schema.field(name) for name in self.attributes])
+        return self.typed(rows) if rows.schema.equals(wanted) else None
+
     def typed(self, rows: pa.Table) -> pa.Table:
         """Return the columns that SQL has, with their types in SQL."""
         arrays = [rows[name].cast(column.arrow) for name, column in self._typed]

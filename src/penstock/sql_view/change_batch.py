@@ -12,9 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.base.ids import BEFORE_FIRST, Epoch
+from penstock.base.ids import Epoch
 from penstock.journal.api import TRANSACTIONS, Commit, Journal, PartKind
-from penstock.snapshots.snapshot import Manifest, Snapshots
 
 REQUESTS: Final = TRANSACTIONS.append(pa.field("parent", pa.string()))
 """The rows of processed requests."""
@@ -159,19 +158,6 @@ def _states_in(rows: pa.Table) -> Iterator[tuple[str, EntityStates]]:
         of_class = rows if is_only else rows.filter(pa.array(codes == code))
         keys, states = of_class["key"].to_pylist(), of_class["state"].to_pylist()
         yield name, dict(zip(keys, states, strict=True))
-
-
-def snapshot_batches(snapshots: Snapshots, manifest: Manifest) -> Iterator[ChangeBatch]:
-    """Yield a snapshot as batches; only the last batch has the snapshot's epoch."""
-    for name, class_files in manifest.classes.items():
-        for file in class_files.files:
-            batch = ChangeBatch(BEFORE_FIRST)
-            rows = snapshots.states(class_files, file)
-            batch.changes[name].update(
-                zip(rows["key"].to_pylist(), rows["state"].to_pylist(), strict=True)
-            )
-            yield batch
-    yield ChangeBatch(manifest.epoch)
 
 
 def journal_batches(

@@ -35,6 +35,12 @@ def put_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, rows: pa
         connection.execute(f"{into}{changed}WHEN NOT MATCHED THEN INSERT VALUES ({values})")
 
 
+def insert_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, rows: pa.Table) -> None:
+    """Insert entities that do not exist; unlike `put_rows`, it does not read the table."""
+    with registered(connection, rows) as source:
+        connection.execute(f"INSERT INTO {table.written} SELECT {select_list(table)} FROM {source}")
+
+
 def remove_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, keys: pa.Table) -> None:
     """Remove entities by their keys."""
     with registered(connection, keys) as source:
@@ -142,8 +148,7 @@ def _filled(connection: duckdb.DuckDBPyConnection, states: TypedStates) -> Entit
     """Create the table of a class with its entities."""
     table = states.table
     connection.execute(f"CREATE TABLE {table.written}({table.definition})")
-    with registered(connection, states.rows) as source:
-        connection.execute(f"INSERT INTO {table.written} SELECT {select_list(table)} FROM {source}")
+    insert_rows(connection, table, states.rows)
     return table
 
 

@@ -32,7 +32,7 @@ from penstock.process.config import ViewConfig
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.sql_view.as_of_query import AsOfQueries
-from penstock.sql_view.change_batch import ChangeBatch, journal_batches, snapshot_batches
+from penstock.sql_view.change_batch import ChangeBatch, journal_batches
 from penstock.sql_view.connection import ViewDamaged, is_damage, is_short_of_memory
 from penstock.sql_view.query import Query, QueryLimits, QueryResult, limits_of, run, time_ms_of
 from penstock.sql_view.query_pool import (
@@ -632,5 +632,4 @@ class View:
             self._store.rebuild(f"the journal begins with epoch {first}")
             self._rebuilding_to = self.journal_epoch()
             # The oldest one, because the journal holds all requests and replies after it.
-            for batch in snapshot_batches(self._snapshots, usable[-1]):
-                self._store.apply(batch)
+            self._store.fill(self._snapshots, usable[-1])

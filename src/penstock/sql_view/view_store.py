@@ -9,7 +9,8 @@ of 2,000 changes, on two busy cores: MERGE 45 ms an epoch; DELETE by join and IN
 key 600 ms, and a file of four times the size. With MERGE the file stayed at 6 to 8 MB over 1,500 epochs, and its log
 at 16 MB or less. With 2,500 checkouts a second applied as they come, which takes 16 % of a core, a join of the three
 classes over all lines of all orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000 entities a
-second (`benchmarks/view_sql.py`).
+second (`benchmarks/view_sql.py`). MERGE reads the keys of the whole table, so rows that are known to be new are
+inserted: the columns of a snapshot, and a large epoch in an empty table.
 """
 
 import logging
@@ -32,6 +33,7 @@ from penstock.model.waiting_effect import EFFECT
 from penstock.process.config import ViewConfig
 from penstock.retention.retention import VIEW, VIEW_EPOCH
 from penstock.snapshots.column import TooNarrow
+from penstock.snapshots.snapshot import Manifest, SnapshotColumns, SnapshotFile, Snapshots
 from penstock.snapshots.state_as_of import TypedStates
 from penstock.snapshots.table import TASKS, EntityTable, tables_of
 from penstock.sql_view.change_batch import ChangeBatch, EntityStates
@@ -60,6 +62,7 @@ from penstock.sql_view.table_change import (
     fits_narrow,
     forget_oldest,
     hides_system_table,
+    insert_rows,
     put_rows,
     remove_rows,
     retype_table,
@@ -113,6 +116,9 @@ _CATALOG: Final = "penstock_view"
 _ROW_GROUP: Final = 14_336
 """How many rows one thread reads at a time. With DuckDB's default of 122,880, a single thread reads a
 class of 100,000: a join of three classes took 48 ms, and takes 23 ms with this (two cores)."""
+
+PutRows = Callable[[duckdb.DuckDBPyConnection, EntityTable, pa.Table], None]
+"""Takes rows into a table: `put_rows`, or `insert_rows` for entities that are new."""
 
 _STATE: Final = f"{SYSTEM}.view"
 _STATE_COLUMNS: Final = "epoch, journal, layout, wide, wide_streams"
@@ -252,11 +258,14 @@ class ViewStore:
         requests = batch.newest_requests(self._settings.requests_max)
         kept = self._kept + requests.num_rows
         with self._transaction():
+            # An epoch has one row for each entity. So those of a large epoch, as of an import, are all new in a table
+            # that is empty before it, and no step has to look for them among the rows of the steps before.
+            empty = self._empty_tables() - batch.changes.keys() if batch.large else set()
             merged: set[str] = set()
             for name, changes in chain.from_iterable(step.items() for step in batch.steps()):
                 if name in self.tables:
                     merged.add(name)
-                    self._merge(name, changes)
+                    self._merge(name, changes, put=insert_rows if name in empty else put_rows)
                 elif name == EFFECT:
                     change_effect_rows(self._connection, changes, self._cells.bytes_max)
             # The values that needed the wide types may be among those that have gone.
@@ -278,6 +287,28 @@ class ViewStore:
         self._kept = kept
         self.epoch = batch.epoch
         self._publish_epoch()
+
+    def fill(self, snapshots: Snapshots, manifest: Manifest) -> None:
+        """Fill the tables of a new file from a snapshot.
+
+        Each file of the snapshot is one transaction, and only the last one gives the tables the epoch, so a killed view
+        begins again.
+
+        Raises:
+            Corrupt: A file of the snapshot is missing or damaged.
+        """
+        for name, class_files in manifest.classes.items():
+            for file in class_files.files:
+                with self._transaction():
+                    if name in self.tables:
+                        self._insert_file(snapshots, manifest, name, file)
+                    elif name == EFFECT:
+                        rows = _states_by_key(snapshots.states(class_files, file))
+                        change_effect_rows(self._connection, rows, self._cells.bytes_max)
+            if name in self.tables and self.tables[name].wide:
+                with self._transaction():
+                    self._narrow(name)  # a file alone may have needed the wide types
+        self.apply(ChangeBatch(manifest.epoch))
 
     def rows(self) -> int:
         """Return how many entities the view holds."""
@@ -377,7 +408,35 @@ class ViewStore:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def _merge(self, name: str, changes: EntityStates) -> None:
+    def _empty_tables(self) -> set[str]:
+        """Return the names of the classes without entities."""
+        run = self._connection.execute
+        return {
+            name
+            for name, table in self.tables.items()
+            if not run(f"SELECT 1 FROM {table.written} LIMIT 1").fetchall()
+        }
+
+    def _insert_file(
+        self, snapshots: Snapshots, manifest: Manifest, name: str, file: SnapshotFile
+    ) -> None:
+        """Insert the entities of one file of a snapshot, which are in no other file."""
+        columns = SnapshotColumns(self.tables[name])
+        # Columns of an earlier version of the class may have the same types and other values. Values that are too large
+        # for the memory, and rows of persons, are chosen by what is stored.
+        is_usable = (
+            columns.is_of(self._app, name, manifest.epoch)
+            and not columns.is_sealed
+            and self._cells.bytes_max is None
+        )
+        shown = columns.shown(snapshots, file) if is_usable else None
+        if shown is not None:
+            insert_rows(self._connection, self.tables[name], shown)
+        else:
+            states = _states_by_key(snapshots.states(manifest.classes[name], file))
+            self._merge(name, states, put=insert_rows)
+
+    def _merge(self, name: str, changes: EntityStates, put: PutRows) -> None:
         gone = [key for key, state in changes.items() if state is None]
         kept, rows = self.tables[name].readable(changes), None
         if kept:
@@ -389,7 +448,7 @@ class ViewStore:
         if gone:
             self._remove(name, gone)
         if rows is not None:
-            put_rows(self._connection, self.tables[name], rows)
+            put(self._connection, self.tables[name], rows)
 
     def _remove(self, name: str, gone: list[str]) -> None:
         try:
@@ -433,6 +492,10 @@ class ViewStore:
         if excess:
             forget_oldest(self._connection, excess)
         return excess
+
+
+def _states_by_key(states: pa.Table) -> EntityStates:
+    return dict(zip(states["key"].to_pylist(), states["state"].to_pylist(), strict=True))
 
 
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:

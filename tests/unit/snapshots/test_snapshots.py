@@ -2,10 +2,14 @@
 
 import logging
 import signal
+from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 from penstock.base.ids import BEFORE_FIRST, Epoch, bucket_of, entity_key
 from penstock.errors import Corrupt, Diverged
 from penstock.journal.api import CompactionPolicy
+from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.snapshots.snapshot_writer import (
@@ -22,6 +27,8 @@ from penstock.snapshots.snapshot_writer import (
     write_next_snapshot,
 )
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
+from penstock.sql_view.change_batch import journal_batches
+from penstock.sql_view.view_store import ViewStore
 from penstock.state.partition_spec import WHOLE, PartitionSpec
 from penstock.state.stores import Stores, catch_up
 from tests import forked
@@ -117,6 +124,21 @@ def test_other_engines_read_typed_columns(gallery: Gallery) -> None:
         {"number": 1, "name": "Ada"},
         {"number": 4, "name": "Di"},
     ]
+
+
+def test_only_columns_that_repeat_have_dictionaries(gallery: Gallery) -> None:
+    """Keys and stored states have none, and states no bounds; all other columns have both, also nested ones."""
+    gallery.write_snapshot()
+    [path] = (gallery.data / "snapshots" / "Painting").glob("*.parquet")
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = {
+        column.path_in_schema: column for column in map(group.column, range(group.num_columns))
+    }
+    dictionaries = {name for name, column in columns.items() if column.has_dictionary_page}
+    assert {"number", "tags.list.element", "bucket"} <= dictionaries
+    assert dictionaries.isdisjoint({"key", "title", "state"})
+    assert columns["key"].is_stats_set
+    assert not columns["state"].is_stats_set
 
 
 def test_value_beyond_the_narrow_types_makes_its_class_wide(gallery: Gallery) -> None:
@@ -326,3 +348,73 @@ def test_kill_at_any_step_leaves_a_snapshot_or_none(gallery: Gallery, step: str)
     assert len(files) == len({file.path for one in gallery.snapshots.every() for file in one.files})
     table = DeltaTable(str(gallery.data / "snapshots" / "Painter"))
     assert sorted(table.to_pyarrow_table()["name"].to_pylist()) == ["Ada", "Di", "Jo"]
+
+
+def tables_of_view(data: Path, gallery: Gallery, fill: Callable[[ViewStore], None]) -> Any:
+    """Return what a new view shows, and its wide classes."""
+    data.mkdir()
+    with closing(ViewStore(data, app, gallery.journal.identity, ViewConfig())) as store:
+        fill(store)
+        wide = {name for name, table in store.tables.items() if table.wide}
+        sql = store.sealed().sql
+        rows = {
+            table.name: sql(f"FROM {table.written}").to_arrow_table().sort_by(table.key).to_pylist()
+            for table in store.tables.values()
+        }
+        return rows, wide, store.epoch
+
+
+@pytest.mark.parametrize("kind", ["narrow", "was wide", "wide", "cut"])
+def test_view_from_a_snapshot_shows_what_the_journal_shows(
+    gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Rows, types and epoch are equal, also with wide columns, with values that are left out, and from many files."""
+    monkeypatch.setattr("penstock.snapshots.snapshot_writer.SLICE_ROWS", 2)
+    gallery.written.painters({number: f"p{number}" for number in range(10, 30)})
+    if "wide" in kind:
+        gallery.written.changes(("Painting", "vast", state_of("Painting", number=HUGE)))
+    if kind == "was wide":
+        gallery.write_snapshot()
+        gallery.written.changes(("Painting", "vast", None))
+    manifest = gallery.write_snapshot()
+    assert manifest is not None
+
+    def limited(store: ViewStore) -> None:
+        if kind == "cut":
+            store._cells.bytes_max = 8
+
+    def from_snapshot(store: ViewStore) -> None:
+        limited(store)
+        store.fill(gallery.snapshots, manifest)
+
+    def from_journal(store: ViewStore) -> None:
+        limited(store)
+        for batch in journal_batches(gallery.journal, BEFORE_FIRST, gallery.written.epoch):
+            store.apply(batch)
+
+    expected = tables_of_view(tmp_path / "replayed", gallery, from_journal)
+    assert tables_of_view(tmp_path / "filled", gallery, from_snapshot) == expected
+    assert expected[1] == ({"Painting"} if kind in ("wide", "cut") else set())
+    assert len(expected[0]["Painter"]) == 22
+
+
+@pytest.mark.parametrize("has_rows", [False, True])
+def test_large_epoch_leaves_one_row_for_each_entity(
+    gallery: Gallery, tmp_path: Path, *, has_rows: bool
+) -> None:
+    """Its rows are inserted if the table is empty before it, and replace others if not, also those of the same batch."""
+    first = Epoch(3 if has_rows else gallery.written.epoch + 1)
+    gallery.written.painters({number: f"q{number}" for number in range(1, 30)})
+    last = gallery.written.epoch
+
+    def fill(store: ViewStore) -> None:
+        store.epoch = Epoch(first - 1)
+        for batch in journal_batches(
+            gallery.journal, Epoch(first - 1), last, rows_max=10, in_steps=True
+        ):
+            assert batch.large
+            store.apply(batch)
+
+    rows, _, epoch = tables_of_view(tmp_path / "view", gallery, fill)
+    assert epoch == last
+    assert rows["Painter"] == [{"number": at, "name": f"q{at}"} for at in range(1, 30)]

@@ -23,6 +23,7 @@ from penstock.snapshots.snapshot_writer import write_next_snapshot
 from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.sql_view.query import Query, QueryResult
 from penstock.sql_view.view import View
+from penstock.sql_view.view_store import ViewStore
 from tests.unit.sql_view.gallery_app import Written
 
 SETTINGS = ViewConfig(memory_mb=128, time_ms=20_000, rows_max=1_000)
@@ -166,6 +167,19 @@ def test_snapshots_change_no_answer(shop: Shop, epochs: list[int]) -> None:
             found = state_as_of(SECOND, journal, "Item", Epoch(epoch), shop.snapshots(journal))
             assert found.rows.equals(alone.rows)
             assert alone.rows.column_names[1:] == list(apps[epoch].entities["Item"].attributes)
+
+
+def test_view_from_an_older_snapshot_has_the_present_columns(shop: Shop, tmp_path: Path) -> None:
+    """Rows of a snapshot from before a change of the class are shown as those of the journal."""
+    shop.snapshot(SECOND, 0)
+    with (
+        closing(shop.journal(SECOND)) as journal,
+        closing(ViewStore(tmp_path, SECOND, journal.identity, SETTINGS)) as store,
+    ):
+        snapshots = shop.snapshots(journal)
+        store.fill(snapshots, snapshots.open(Epoch(0)))
+        shown = store.sealed().execute("FROM Item ORDER BY item_id").fetchall()
+    assert shown == [("jam", "l", 5, "(none)"), ("tea", "s", 3, "(none)")]
 
 
 def test_delta_table_of_a_class_gets_the_new_columns(shop: Shop) -> None:
