@@ -141,6 +141,7 @@ class Pets:
 
     def serial(self) -> LocalRuntime:
         """Return one thread that has taken all records."""
+        self.inline.driver._stores.settle()  # as in `use`
         codes = {
             code.archive: load_aside(unpacked(self.data, code)).app for code in self.codes.values()
         }
