@@ -91,7 +91,8 @@ def _sync_together(descriptors: Sequence[int]) -> None:
             ended, outcome = _thread.allocate_lock(), list[OSError | None]()
             ended.acquire()
             try:
-                # A `Thread` waits until it runs, and a pool lets its threads wait for work: both take longer than the sync.
+                # The start of a `Thread` waits until it runs, which takes longer than the sync. A handler could hold the
+                # threads of a pool that stays, and a fork would lack them.
                 _thread.start_new_thread(_sync_in_thread, (descriptor, ended, outcome))
             except RuntimeError:  # a handler has started as many threads as the system allows
                 os.fsync(descriptor)

@@ -31,7 +31,7 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of
 from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.journal.parquet import key_column
+from penstock.journal.parquet import entity_keys, key_column
 from penstock.native.choice import core
 from penstock.snapshots.newest_states import COLUMNS, buckets_of, newest_rows
 from penstock.snapshots.snapshot import Manifest, Snapshots
@@ -121,6 +121,9 @@ def partitioned_get(readers: Sequence[PartitionReader]) -> Callable[[EntityKey],
 BATCH_CHANGES: Final = 50_000
 BATCH_BYTES: Final = 64 << 20
 """Bounds of one write, which may have several epochs; they bound the memory of a long catch-up."""
+
+_FEW: Final = 64
+"""Changes that become objects before the others are dropped: the calls of Arrow take 0.4 ms for any number of rows."""
 
 Progress = Callable[[Epoch, int], None]
 """Called after each write with the store's epoch, and how many changes were written."""
@@ -242,6 +245,12 @@ def _owned_changes(tables: Sequence[pa.Table], spec: PartitionSpec) -> SortedCha
     """Return the changes of a partition; rows of other partitions are dropped before they become objects."""
     rows = tables[0] if len(tables) == 1 else newest_rows(tables)
     assert rows is not None, "a batch has tables"
+    if rows.num_rows <= _FEW:
+        owners = bucket_owners(spec.partitions)
+        changes = zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)
+        return SortedChanges.of(
+            (key, state) for key, state in changes if owners[bucket_of(key)] == spec.partition
+        )
     keys, states = key_column(rows), rows["state"]
     if spec.partitions > 1:
         mask = pa.array(_mask(keys, spec))

@@ -66,18 +66,21 @@ class CascadeRows:
         return size
 
     def tables(self, epoch: Epoch, reached: Mapping[str, int]) -> dict[PartKind, pa.Table]:
-        """Return the rows, by kind.
+        """Return the rows of the kinds that have some.
 
         Args:
             reached: The number of atoms of each stream before the epoch.
         """
-        streams, *atoms = _columns(self._atoms, 8)
-        numbers = _numbers(streams, dict(reached))
-        return {
-            PartKind.EVENTS: _table(PartKind.EVENTS, epoch, [streams, numbers, *atoms]),
-            PartKind.SENT: _table(PartKind.SENT, epoch, _columns(self._sent, 8)),
-            PartKind.APPENDS: _table(PartKind.APPENDS, epoch, _columns(self._later, 7)),
-        }
+        tables = {}
+        if self._atoms:
+            streams, *atoms = _columns(self._atoms)
+            numbers = _numbers(streams, dict(reached))
+            tables[PartKind.EVENTS] = _table(PartKind.EVENTS, epoch, [streams, numbers, *atoms])
+        if self._sent:
+            tables[PartKind.SENT] = _table(PartKind.SENT, epoch, _columns(self._sent))
+        if self._later:
+            tables[PartKind.APPENDS] = _table(PartKind.APPENDS, epoch, _columns(self._later))
+        return tables
 
 
 def _numbers(streams: Sequence[str], reached: dict[str, int]) -> list[int]:
@@ -113,8 +116,8 @@ def atoms_of(events: pa.Table) -> list[tuple[int, PublishedAtom]]:
     ]
 
 
-def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> list[Any]:
-    return list(map(list, zip(*rows, strict=True))) if rows else [[]] * count
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+    return list(map(list, zip(*rows, strict=True)))
 
 
 def _table(part_kind: PartKind, epoch: Epoch, columns: Sequence[Any]) -> pa.Table:
