@@ -3,6 +3,7 @@
 `tests/test_installation.py` builds and installs the wheel itself.
 """
 
+import os
 import re
 import shlex
 import shutil
@@ -12,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -19,6 +21,7 @@ from packaging.utils import canonicalize_name
 
 from penstock.cli.commands import load
 from tests.checkout import TOP
+from tests.waiting import wait_for
 
 DOCKERFILE: Final = TOP / "Dockerfile"
 COMPOSE: Final = TOP / "deploy" / "compose.yaml"
@@ -142,11 +145,74 @@ def test_image_is_built_from_enough(tmp_path: Path) -> None:
     reason="needs an engine that builds images",
 )
 def test_image_runs() -> None:
-    """The image is built, and its program runs compiled."""
-    subprocess.run(["docker", "build", "--tag", "penstock-test", TOP], check=True)
-    run = ["docker", "run", "--rm", "--read-only", "--tmpfs", "/tmp", "penstock-test", "--version"]
-    told = subprocess.run(run, check=True, capture_output=True, text=True).stdout
-    assert told == f"penstock {PROJECT['version']}\ntransactions run compiled\n"
+    """The image runs compiled. With the options of the Compose file it serves the shop, whose volume has all of it after a kill."""
+    image, name = "penstock-test", f"penstock-test-{os.getpid()}"
+    docker("build", "--tag", image, TOP)
+    told = docker("run", "--rm", "--read-only", "--tmpfs", "/tmp", image, "--version")
+    assert told == f"penstock {PROJECT['version']}\ntransactions run compiled"
+    app = yaml.safe_load(COMPOSE.read_text())["services"]["app"]
+    options = ["--read-only", *(f"--tmpfs={place}" for place in app["tmpfs"])]
+    options += [f"--cap-drop={one}" for one in app["cap_drop"]]
+    options += [f"--security-opt={one}" for one in app["security_opt"]]
+    options += [f"--env={key}={value}" for key, value in app["environment"].items()]
+    example, data = (volume.split(":") for volume in app["volumes"])
+    options += [f"--volume={COMPOSE.parent / example[0]}:{example[1]}:ro"]
+    options += [f"--volume={name}:{data[1]}", f"--shm-size={app['shm_size']}"]
+    place = f"{data[1]}/shop"
+    try:
+        added = docker(
+            *("run", "--rm", *options, image),
+            *("keys", "add", "web", "--scope", "*", "--data", place, example[1]),
+        )
+        docker(
+            *("run", "--detach", "--name", name, "--publish", "127.0.0.1::8000", *options, image),
+            *app["command"],
+        )
+        key = {"X-API-Key": added.splitlines()[-1]}
+        assert called(name, key, "POST", "/call/Item/tea/create", {"price": 3, "stock": 8}) == "tea"
+        docker("kill", name)
+        docker("start", name)
+        assert called(name, key, "GET", "/entities/Item/tea") == {
+            "item_id": "tea",
+            "price": 3,
+            "stock": 8,
+        }
+        check = ["docker", "exec", name, *app["healthcheck"]["test"][1:]]
+        wait_for(
+            lambda: subprocess.run(check, capture_output=True, check=False).returncode == 0,
+            "the health check",
+            deadline_s=180,
+        )
+    finally:
+        docker("rm", "--force", name)
+        docker("volume", "rm", "--force", name)
+
+
+def docker(*words: str | Path) -> str:
+    """Run a command of the engine that succeeds; return its output."""
+    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def called(name: str, key: dict[str, str], method: str, path: str, body: object = None) -> object:
+    """Return the reply of the application in a container, as soon as it answers."""
+    replies: list[httpx.Response] = []
+
+    def answers() -> bool:
+        address = docker("port", name, "8000/tcp").splitlines()[0]
+        try:
+            reply = httpx.request(
+                method, f"http://{address}{path}", headers=key, json=body, timeout=60
+            )
+        except httpx.TransportError:
+            return False
+        replies.append(reply)
+        return reply.status_code not in {503, 504}
+
+    wait_for(answers, f"{name} answers", deadline_s=180)
+    assert replies[-1].status_code == 200, replies[-1].text
+    return replies[-1].json()
 
 
 def test_page_names_the_files_and_extras() -> None:
