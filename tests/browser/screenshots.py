@@ -1,9 +1,10 @@
-"""Takes the pictures of docs/CONSOLE.md: the console of a box office with some load.
+"""Takes the pictures of docs/CONSOLE.md, a box office with some load, and of docs/TUTORIAL.md, its café.
 
 `scripts/screenshots` runs this program. It needs Chromium, and neither Spark nor a network.
 
-    scripts/screenshots                       every picture, into docs/console
-    scripts/screenshots --only sql            pictures whose names begin with `sql`
+    scripts/screenshots                       every picture, into docs/console and docs/tutorial
+    scripts/screenshots --only sql            pictures of the console whose names begin with `sql`
+    scripts/screenshots --only tutorial       that of the tutorial
     scripts/screenshots --directory DIRECTORY
 """
 
@@ -11,6 +12,8 @@ import argparse
 import base64
 import itertools
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,15 +27,19 @@ from selenium import webdriver
 from tests.browser.page import Page, chromium
 from tests.browser.running import RunningConsole
 from tests.checkout import TOP
+from tests.docs.test_tutorial import BLOCK, PAGE, work_through
 from tests.history import journal_of
 from tests.modules import own_modules
+from tests.views.processes import deployed
 from tests.waiting import meanwhile, wait_for
 
 APP: Final = str(TOP / "examples" / "boxoffice")
 PICTURES: Final = TOP / "docs" / "console"
+TUTORIAL: Final = TOP / "docs" / "tutorial"
 BYTES_MAX: Final = 150_000
 WIDE: Final = (1280, 860)
 NARROW: Final = (360, 740)
+LOW: Final = (1280, 640)
 PAUSE_S: Final = 0.04
 CALLS_FIRST: Final = 150
 CUSTOMERS: Final = ("ada", "grace", "edsger", "barbara", "tony")
@@ -86,6 +93,9 @@ PAGES: Final = (
     Picture("deployments", "/deployments", show_differences, (1280, 1200)),
     Picture("try", "/try?path=/call/Show/{key}/hold", shown("form")),
 )
+
+CAFE: Final = Picture("sold", "/overview", shown('#health[data-level="good"]'), LOW)
+"""The picture of the tutorial, after the sale that is refused."""
 
 
 def deploy_former(directory: Path) -> None:
@@ -180,8 +190,10 @@ def own_browser(profile: Path) -> Iterator[webdriver.Chrome]:
 
 def take_all(names: str, directory: Path, browser: webdriver.Chrome | None = None) -> list[Path]:
     """Run the box office, and take the pictures whose names begin with `names`, with a browser of its own if none is given."""
-    directory.mkdir(parents=True, exist_ok=True)
     wanted = [picture for picture in PAGES if picture.name.startswith(names)]
+    if not wanted:
+        return []
+    directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         temporary = stack.enter_context(tempfile.TemporaryDirectory())
         deploy_former(Path(temporary))
@@ -194,13 +206,37 @@ def take_all(names: str, directory: Path, browser: webdriver.Chrome | None = Non
         return [take(page, picture, directory) for picture in wanted]
 
 
+def take_tutorial(directory: Path) -> Path:
+    """Work through the tutorial up to its picture, and take it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        blocks = iter(BLOCK.findall(PAGE))
+        assert [*work_through(temporary, "", blocks)]
+        data = temporary / ".penstock" / "cafe"
+        # A driver that obeys deployments
+        url = stack.enter_context(deployed(str(temporary / "cafe.py"), data))
+        view = [sys.executable, "-m", "penstock", "view", "serve", str(temporary / "cafe.py")]
+        served = stack.enter_context(subprocess.Popen([*view, "--data", str(data)]))
+        stack.callback(served.terminate)
+        page = Page(stack.enter_context(own_browser(temporary / "profile")), url)
+        page.theme("light")
+        for output in work_through(temporary, url, blocks):
+            if "not-enough" in output:
+                return take(page, CAFE, directory)
+        raise AssertionError("the tutorial has no refused sale")
+
+
 def main(arguments: Sequence[str] | None = None, browser: webdriver.Chrome | None = None) -> None:
     """Take the pictures that the command line names, and say where they are."""
     parser = argparse.ArgumentParser(prog="scripts/screenshots", description="Take the pictures.")
     parser.add_argument("--only", default="", help="pictures whose names begin like this")
     parser.add_argument("--directory", type=Path, default=PICTURES, help="where to write them")
     options = parser.parse_args(arguments)
-    for path in take_all(options.only, options.directory, browser):
+    paths = take_all(options.only, options.directory, browser)
+    if not options.only or options.only == TUTORIAL.name:
+        paths.append(take_tutorial(options.directory.parent / TUTORIAL.name))
+    for path in paths:
         print(path)  # noqa: T201 -- the output of a program
 
 

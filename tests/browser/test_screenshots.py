@@ -20,6 +20,9 @@ def test_page_shows_every_picture_once() -> None:
     files = list(screenshots.PICTURES.iterdir())
     assert sorted(file.stem for file in files) == sorted(named)
     assert all(file.stat().st_size <= screenshots.BYTES_MAX for file in files)
+    (picture,) = screenshots.TUTORIAL.iterdir()
+    assert f"](tutorial/{picture.name})" in (TOP / "docs" / "TUTORIAL.md").read_text()
+    assert picture.stem == screenshots.CAFE.name
 
 
 def test_program_takes_a_picture_of_a_running_box_office(
