@@ -141,6 +141,7 @@ class HostileProxy:
     Attributes:
         always: The fault of all requests of a method for which no single one waits.
         statuses: What the store has answered.
+        asked: The method and the path of each request.
     """
 
     target: int
@@ -149,6 +150,7 @@ class HostileProxy:
     )
     always: dict[str, Fault] = field(default_factory=dict)
     statuses: list[int] = field(default_factory=list)
+    asked: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def port(self) -> int:
@@ -186,6 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _pass(self) -> None:
+        self.proxy.asked.append((self.command, self.path))
         fault = self.proxy.fault_of(self.command)
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         fault.first(self.path)

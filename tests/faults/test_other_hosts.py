@@ -1,9 +1,11 @@
 """Gateways, readers and SQL on a host without a driver: it has the place of the data, and the log's is noted there."""
 
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import httpx
 import numpy as np
@@ -13,24 +15,33 @@ import pytest
 from penstock.base.ids import ONLY_PARTITION, Epoch
 from penstock.cli.main import execute
 from penstock.cli.options import prepare_log
+from penstock.deployment.code_in_force import CodeInForce
+from penstock.deployment.loading import load_app
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.errors import ConfigError, JournalUnavailable
-from penstock.files.layout import SHARED_ROOT
+from penstock.files.layout import LEASE, SHARED_ROOT
 from penstock.files.roots import use_store
+from penstock.gateway.auth import watched_file
 from penstock.history.moved_log import begin_log, end_log
+from penstock.journal import commits
 from penstock.journal.api import PartKind
-from penstock.process.config import Config
+from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import DriverClaim
 from penstock.runtime.spark.messages import RoundOutput
 from penstock.runtime.spark.round_files import RoundFiles, UsedFiles, far_files
+from penstock.sql_view.view import View
 from tests.checkout import SHOP
-from tests.gateway_thread import RunningGateway
+from tests.gateway_thread import HOST, RunningGateway
 from tests.history import journal_of
 from tests.kafka_hosts import ONE_MACHINE
 from tests.kafka_server import Broker
-from tests.object_store import StoreServer
+from tests.object_store import BUCKET, HostileProxy, StoreServer
 from tests.serial_driver import SerialDriver
+from tests.waiting import wait_for
+
+_REST_S: Final = 0.5
+_IDLE_S: Final = 2.0
 
 
 @pytest.fixture
@@ -86,6 +97,51 @@ def test_host_without_a_driver_answers_everything(
     assert capsys.readouterr().out.endswith(f"log: {first.log}\n")
     assert execute(["status", SHOP, "--data", str(folder)]) == 0, "a driver runs, on the other host"
     assert f"log: {first.log}" in capsys.readouterr().out
+
+
+def test_idle_host_asks_the_store_for_the_next_epoch_alone(
+    hosts: tuple[Config, Path],
+    store_server: StoreServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Keys, pauses and deployments are asked for when a request or an epoch comes; the first one after the rest obeys them."""
+    first, folder = hosts
+    monkeypatch.setattr(watched_file, "SILENT_S", 0.3)
+    monkeypatch.setattr(commits, "_REST_SHARE", 5.0)  # the longest pause comes soon
+    monkeypatch.setattr(commits, "_REST_MOST_S", _REST_S)
+    with HostileProxy(store_server.port) as proxy, ExitStack() as stack:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{HOST}:{proxy.port}")
+        far = stack.enter_context(RunningGateway(SHOP, folder, drives=False, kafka=ONE_MACHINE))
+        there = stack.enter_context(httpx.Client(base_url=far.url, timeout=60))
+        journal = stack.enter_context(closing(DataDirectory(folder).open_journal(load_app(SHOP))))
+        code = CodeInForce(folder, SHOP)
+        view = stack.enter_context(
+            closing(View(folder, load_app(SHOP), journal, ViewConfig(), code))
+        )
+        view.start()
+        assert there.post("/stock/item/create/7").status_code == 200
+        assert view.await_epoch(view.journal_epoch(), 60)
+
+        def others() -> list[tuple[str, str]]:
+            """Return what was asked for since the last call, but the lease of the driver, which runs in this process."""
+            asked, proxy.asked[:] = proxy.asked[:], []
+            return [(verb, path) for verb, path in asked if not path.endswith(LEASE)]
+
+        wait_for(lambda: time.sleep(_REST_S) or len(others()) <= 2, "a rest")
+        time.sleep(_IDLE_S)
+        asked = others()
+        assert {(verb, path.rpartition("/")[0]) for verb, path in asked} == {
+            ("HEAD", f"/{BUCKET}/{folder.parent.name}/journal/_delta_log")
+        }
+        assert len(asked) <= 2 * (_IDLE_S / _REST_S + 1), "one look of each follower in each pause"
+        data = ["--data", str(first.data)]
+        assert execute(["keys", "add", "web", "--scope", "call", "--app", SHOP, *data]) == 0
+        key = capsys.readouterr().out.split()[-1]
+        assert execute(["flow", "pause", SHOP, "Item", "--reason", "prices", *data]) == 0
+        assert there.post("/stock/item/create/7").status_code == 401
+        paused = there.post("/stock/item/create/7", headers={"x-api-key": key})
+        assert paused.json()["error"]["code"] == "paused"
 
 
 def test_tasks_hand_files_on_through_the_store(

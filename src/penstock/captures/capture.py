@@ -34,7 +34,7 @@ from penstock.deployment.code_in_force import CodeInForce
 from penstock.engine.streams.generator_positions import capture_key, capture_position_of
 from penstock.errors import PenstockError
 from penstock.files.layout import CAPTURES
-from penstock.files.roots import store_of
+from penstock.files.roots import look_pause_s, store_of
 from penstock.journal.api import Journal, newest_epoch
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
@@ -177,7 +177,7 @@ class Capture:
     def _hindrance(self) -> tuple[CaptureState, str, str] | None:
         """Return the state, the reason and the remedy if nothing may be taken; None if changes are taken."""
         now = time.monotonic()
-        if now - self._looked_at >= _IDLE_S:
+        if now - self._looked_at >= look_pause_s(self._data, _IDLE_S):
             self._looked_at = now
             self._orders = read_orders(self._data, self._name, CAPTURES)
             self._held = held(self._data)

@@ -49,7 +49,7 @@ KEPT: Final = 3
 RETRY_S: Final = 5.0
 """The pause before a deployment that could not be served is tried again."""
 
-REST_S: Final = 5.0
+REST_S: Final = 30.0
 """The pause between two looks at the deployments in an object store as long as the epoch is the same."""
 
 

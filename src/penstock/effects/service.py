@@ -39,7 +39,7 @@ from penstock.effects.secrets import read_secrets
 from penstock.engine.effect_call import ERROR_MAX, effect_id_of, hint_of, record_id, settlement_of
 from penstock.errors import Diverged, PenstockError, RequestConflict
 from penstock.files.lock import Claimed, claim
-from penstock.files.roots import snapshots_root, store_of
+from penstock.files.roots import look_pause_s, snapshots_root, store_of
 from penstock.journal.api import Journal, PartKind, newest_epoch
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
@@ -60,7 +60,7 @@ from penstock.process.effect_files import (
     write_effects_report,
 )
 from penstock.process.stop import Stop
-from penstock.process.view_files import held
+from penstock.process.view_files import Held, held
 from penstock.retention.leases import lease
 from penstock.snapshots.newest_states import COLUMNS
 from penstock.snapshots.snapshot import Snapshots
@@ -325,6 +325,8 @@ class Appender(threading.Thread):
 class EffectService:
     """Calls the effects of one data directory; for one thread."""
 
+    _copy: Held | None = None  # the hold of the data directory, at the last look
+
     def __init__(
         self,
         app: App,
@@ -360,7 +362,7 @@ class EffectService:
         self._appender = Appender(log, self._wake)
         self._follower: Follower | None = None
         self._epoch = BEFORE_FIRST
-        self._looked_at = self._reported_at = self._counts_at = float("-inf")
+        self._looked_at = self._held_at = self._reported_at = self._counts_at = float("-inf")
         self._counts: tuple[EffectCounts, ...] = ()
         self._problem, self._secrets_stamp = "", self._stamp_of_secrets()
         self._deployments, self._has_lost = 0, True
@@ -465,9 +467,10 @@ class EffectService:
                 self._deployments += 1  # callers with the former secrets end after their calls
                 self._code = self._code_of(self._app)
                 self._secrets_stamp = stamp
-            copy = held(self._data)
-            if copy is not None:
-                self._held = ("held", copy.reason, "run penstock resume")
+            if now - self._held_at >= look_pause_s(self._data, _LOOK_S):
+                self._held_at, self._copy = now, held(self._data)
+            if self._copy is not None:
+                self._held = ("held", self._copy.reason, "run penstock resume")
             elif store_of(self._data) and not presence.find(self._data, "driver"):
                 self._held = ("waiting", "the driver runs on another host", "")
         return self._held

@@ -34,6 +34,10 @@ class _Shared(msgspec.Struct, frozen=True):
     url: str
 
 
+_FAR_PAUSE_S: Final = 5.0
+"""Between two looks of one process at a name in a store."""
+
+
 def store_of(data: Path) -> str:
     """Return the place in an object store that is the shared root of a data directory; empty if it is the directory.
 
@@ -68,6 +72,11 @@ def shared_root(data: Path) -> SharedRoot:
     from penstock.files.store_root import StoreRoot  # noqa: PLC0415 -- only for data in a store
 
     return StoreRoot(url, data)
+
+
+def look_pause_s(data: Path, near_s: float) -> float:
+    """Return the pause between two looks at a small name that hardly ever changes: in a store each look is paid for."""
+    return max(near_s, _FAR_PAUSE_S) if store_of(data) else near_s
 
 
 def journal_root(data: Path) -> SharedRoot:

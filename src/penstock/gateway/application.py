@@ -143,6 +143,8 @@ class Gateway:
                 raise HttpError(404, "not-found", message)
             endpoint, request.path = route
             route_kind = endpoint.route_kind
+            if not endpoint.is_open:
+                await self.authenticator.awake()
             self._check(endpoint, request)
             return route_kind, await endpoint.handler(request)
         except (Exception, SystemExit, KeyboardInterrupt) as raised:  # noqa: BLE001 -- every request gets a response

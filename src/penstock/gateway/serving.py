@@ -244,7 +244,7 @@ async def assemble(
     journal, log = directory.open_journal(app), directory.open_log(config)
     deployments = CodeInForce(config.data, spec, partial(_log.error, _GOES_ON))
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
-    tail = AsyncJournalTail(journal, metrics.waiting, directory.await_record(log))
+    tail = AsyncJournalTail(directory.resting(journal, log), metrics.waiting)
     load = _sampled_load(log, tail, StreamSampler(app, config, metrics.follow, tail))
     connections = Connections(connections_within(config.gateway.connections_max, config.partitions))
     authenticator = Authenticator.of(config, app, journal.secret)

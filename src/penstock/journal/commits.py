@@ -48,6 +48,11 @@ logger = logging.getLogger(__name__)
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
+_REST_SHARE: Final = 0.25
+_REST_LEAST_S: Final = 0.25
+_REST_MOST_S: Final = 5.0
+"""The pause between two looks for the next epoch, where each is paid for and nothing tells of one: a share of the time without one."""
+
 
 def version_in(name: str) -> int | None:
     """Return the table version in a commit's file name; None if the file is not a commit."""
@@ -73,6 +78,18 @@ class CommitLog:
         self._closed = threading.Event()
         self._bell: Bell | None = None
         self._head = Head(app, root.keeps_s)
+        self._looked_s = self._grown_s = time.monotonic()
+
+    @property
+    def known(self) -> Epoch:
+        """The newest epoch that this object has seen; -1 before the first look."""
+        return BEFORE_FIRST if self._head.newest is None else self._head.newest
+
+    @property
+    def rests_until_s(self) -> float:
+        """Until when no look for the next epoch is due, by `time.monotonic`, if nothing else tells of it."""
+        silent_s = self._looked_s - self._grown_s
+        return self._looked_s + min(max(silent_s * _REST_SHARE, _REST_LEAST_S), _REST_MOST_S)
 
     def name_of(self, epoch: Epoch) -> str:
         """Return the name of an epoch's commit; epoch -1 is the creation of the table."""
@@ -86,7 +103,12 @@ class CommitLog:
         """
         self.check_open()
         with self._lock, storage("look for the newest commit"):
-            return carried_out(self._head.looking(), self._answer)
+            before = self._head.newest
+            newest = carried_out(self._head.looking(), self._answer)
+            self._looked_s = time.monotonic()
+            if newest != before:
+                self._grown_s = self._looked_s
+            return newest
 
     def put(self, commit: Commit) -> None:
         """Make a commit durable under its name."""
@@ -100,6 +122,7 @@ class CommitLog:
         """Take note that an epoch is committed, and durable."""
         with self._lock:
             self._head.committed(epoch)
+            self._looked_s = self._grown_s = time.monotonic()
 
     def _answer(self, ask: Ask) -> object:  # noqa: C901 -- one case for each question
         """Carry out what a decision of `head` asks for; the most frequent questions come first."""

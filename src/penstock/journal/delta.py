@@ -21,9 +21,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import BEFORE_FIRST, Epoch, is_system
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, is_system
 from penstock.base.subject_keys import SubjectKeys
-from penstock.errors import ConfigError, Corrupt, Erased
+from penstock.errors import ConfigError, Corrupt, Erased, OperationalError
 from penstock.files.durable import storage
 from penstock.files.local_root import rooted
 from penstock.files.shared_root import SharedRoot
@@ -113,6 +113,11 @@ def _with_replies(rows: pa.Table, replies: list[Any]) -> pa.Table:
 
 _LOG: Final = "_delta_log"
 _ANSWERED: Final = (PartKind.TRANSACTIONS, PartKind.SENT)
+_REST_MS: Final = 100
+
+AwaitRecord = Callable[[Lsn, int], Lsn]
+"""Waits until the log has records behind a position, for so many milliseconds, and returns its end: `Log.wait`."""
+
 SECRET_BYTES: Final = 32
 WRITTEN_BYTES_MAX: Final = 4 << 20
 
@@ -173,6 +178,9 @@ class DeltaJournal:
         """Returns the keys of personal data; without them, replies about persons stay encrypted."""
         self.written: WrittenChanges | None = None
         """Where a worker keeps the changes that it has written; without it, each part is read from its file."""
+        self.on_close: Callable[[], object] = lambda: None
+        self.await_record: AwaitRecord | None = None
+        """Set where each look at the journal is paid for: who waits for an epoch looks seldom while the log has no record for it."""
         self._identity, self._secret = self._open(secret)
 
     @property
@@ -309,9 +317,43 @@ class DeltaJournal:
     def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
         """Block until epoch `after + 1` exists and return its commit; None when time is up."""
         following = Epoch(after + 1)
-        if not self._commits.wait(following, timeout_ms):
-            return None
-        return self._get(following)
+        deadline = time.monotonic() + timeout_ms / 1_000
+        while (look_ms := self._due(following, deadline)) is None or not self._commits.wait(
+            following, look_ms
+        ):
+            if time.monotonic() >= deadline:
+                return None
+        commit = self._get(following)
+        if following == self._commits.known:
+            self._last = commit  # the next wait compares its positions with the log
+        return commit
+
+    def _due(self, following: Epoch, deadline: float) -> int | None:
+        """Wait, but not for long, until a look for an epoch is due; return for how long to look, None if none is due yet."""
+        commits = self._commits
+        commits.check_open()
+        left_s = max(0.0, deadline - time.monotonic())
+        if self.await_record is None or commits.known >= following:
+            return round(left_s * 1_000)
+        rest_s = min(left_s, max(0.0, commits.rests_until_s - time.monotonic()))
+        # Not for the whole rest, because another thread of this process may find the epoch meanwhile.
+        rest_ms = min(round(rest_s * 1_000), _REST_MS)
+        try:
+            reached = self._reached()
+            if self.await_record(reached, rest_ms) > reached:
+                return round(max(0.0, deadline - time.monotonic()) * 1_000)
+        except OperationalError:  # a log that cannot be read says nothing
+            return round(left_s * 1_000)
+        return 0 if time.monotonic() >= commits.rests_until_s else None
+
+    def _reached(self) -> Lsn:
+        """Return the log position after the newest epoch that is known."""
+        known = self._commits.known
+        if known == BEFORE_FIRST:
+            return Lsn(0)
+        if self._last is None or self._last.epoch != known:
+            self._last = self._get(known)
+        return self._last.positions.get(ONLY_PARTITION, Lsn(0))
 
     def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a part's rows, also if they lie in a segment; every byte is checked first."""
@@ -372,6 +414,7 @@ class DeltaJournal:
     def close(self) -> None:
         """Refuse all further use, and wake the waiting threads."""
         self._commits.close()
+        self.on_close()
 
     def _opened(self, part_kind: PartKind, rows: pa.Table) -> pa.Table:
         keys = self.keys() if part_kind in _ANSWERED else None

@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from penstock.base.cause import cause_text
-from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, LogPartition, Lsn
-from penstock.errors import JournalUnavailable, OperationalError, PenstockError, TimedOut
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
+from penstock.errors import JournalUnavailable, PenstockError, TimedOut
 from penstock.journal.api import Commit, Journal
 from penstock.journal.replies import (
     LogPosition,
@@ -32,7 +32,6 @@ from penstock.model.reply import Reply
 _log = logging.getLogger(__name__)
 
 _LOOK_MS: Final = 100
-_REST_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 """Between two tries of a journal that cannot be read."""
 
@@ -41,10 +40,6 @@ LOOK_S: Final = 0.05
 
 Waiter = Any
 """A future of `concurrent.futures` or of asyncio; both have `done`, `set_result`, `set_exception`."""
-
-
-AwaitRecord = Callable[[Lsn, int], Lsn]
-"""Waits until a log has records behind a position, for so many milliseconds, and returns its end."""
 
 
 class JournalTail:
@@ -58,18 +53,14 @@ class JournalTail:
 
     Args:
         on_waiting: Gets the number of awaited replies when it changes.
-        await_record: `Log.wait`, where each look at the journal is a question to a store: without a record behind
-            `positions` no epoch comes, so the looks are rare. None: they are cheap.
     """
 
     def __init__(
         self,
         journal: Journal,
         on_waiting: Callable[[int], None] = lambda count: None,
-        await_record: AwaitRecord | None = None,
     ) -> None:
         self._journal = journal
-        self._await_record = await_record
         self._on_waiting = on_waiting
         self._lock = threading.Lock()
         self._waiting: dict[LogPosition, list[Waiter]] = {}
@@ -193,7 +184,7 @@ class JournalTail:
         said = ""  # each further try fails in the same way
         while not self._closed.is_set():
             try:
-                commit = self._journal.wait(self.epoch, 0 if self._has_rested() else _LOOK_MS)
+                commit = self._journal.wait(self.epoch, _LOOK_MS)
                 # Before the waiters wake: their next question must not get the failure that is over.
                 with self._lock:
                     if not self._ended:
@@ -215,18 +206,6 @@ class JournalTail:
                     )
                 self._fail(failure)
                 self._closed.wait(_PAUSE_S)
-
-    def _has_rested(self) -> bool:
-        """Wait until the log has a record that is not committed, but not for long; say whether it has none."""
-        if self._await_record is None:
-            return False
-        reached, until_s = self.positions.get(ONLY_PARTITION, Lsn(0)), time.monotonic() + _REST_S
-        with suppress(OperationalError):  # a log that cannot be read says nothing
-            while not self._closed.is_set() and time.monotonic() < until_s:
-                if self._await_record(reached, _LOOK_MS) > reached:
-                    return False
-            return True
-        return False
 
     def _advance(self, commit: Commit) -> None:
         """Read the replies of an epoch that are waited for, and wake their waiters."""
@@ -277,7 +256,6 @@ class AsyncJournalTail(JournalTail):
         self,
         journal: Journal,
         on_waiting: Callable[[int], None] = lambda count: None,
-        await_record: AwaitRecord | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._limited: list[tuple[float, float, LogPosition, Waiter]] = []
@@ -286,7 +264,7 @@ class AsyncJournalTail(JournalTail):
         # Their epoch was committed before they waited.
         self._late: list[tuple[LogPosition, Waiter]] = []
         self._looks_up = False
-        super().__init__(journal, on_waiting, await_record)
+        super().__init__(journal, on_waiting)
 
     async def sent_reply(self, position: LogPosition, request_id: str) -> Reply | None:
         """Return the reply to a request that the cascade of a record has sent; see `find_sent_reply`."""

@@ -4,6 +4,8 @@ No process opens the journal of an application with code whose classes cannot re
 """
 
 import logging
+import os
+import threading
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ import msgspec
 
 from penstock.base.ids import Epoch, Lsn
 from penstock.base.subject_keys import SubjectKeys
-from penstock.errors import ConfigError, Fenced
+from penstock.errors import ConfigError, Fenced, LogUnavailable
 from penstock.files import durable, private
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.key_service import PLAIN
@@ -43,6 +45,37 @@ from penstock.process.presence import boot_id
 from penstock.state.stores import Elsewhere, Stores
 
 _log = logging.getLogger(__name__)
+
+
+class _LogOfHost:
+    """The log as this host has it, for a process that only follows the journal; opened at the first wait."""
+
+    def __init__(self, directory: "DataDirectory") -> None:
+        self._directory = directory
+        self._opening = threading.Lock()
+        self._log: Log | None = None
+        self._process = 0
+
+    def wait(self, after: Lsn, timeout_ms: int) -> Lsn:
+        """Wait until it has records behind a position; see `Log.wait`.
+
+        Raises:
+            LogUnavailable: This host has no log, or cannot read it.
+        """
+        with self._opening:
+            if self._log is None or self._process != os.getpid():
+                try:
+                    self._log, self._process = self._directory.open_log(), os.getpid()
+                except ConfigError as error:
+                    raise LogUnavailable(str(error)) from error
+            log = self._log
+        return log.wait(after, timeout_ms)
+
+    def close(self) -> None:
+        """Close it."""
+        with self._opening:
+            if self._log is not None and self._process == os.getpid():
+                self._log.close()
 
 
 class LogLimits(Protocol):
@@ -193,6 +226,9 @@ class DataDirectory:
         except BaseException:
             journal.close()
             raise
+        if self.shared.is_far:
+            log = _LogOfHost(self)
+            journal.await_record, journal.on_close = log.wait, log.close
         file = self._key_file
         keys = file.keys()
         journal.keys = lambda: keys if file.exists else None  # a deployment may draw them
@@ -285,9 +321,11 @@ class DataDirectory:
         is_wanted = limits is not None and limits.log.startswith(KAFKA)
         return is_wanted or shared_root(self.path).has(LOG_NOTE)
 
-    def await_record(self, log: Log) -> Callable[[Lsn, int], Lsn] | None:
-        """Return what tells a follower of the journal that an epoch may come; None where a look at the journal is cheap."""
-        return log.wait if self.shared.is_far else None
+    def resting(self, journal: DeltaJournal, log: Log) -> DeltaJournal:
+        """Return a journal whose followers look seldom while the log, to which this process appends, has no record for an epoch."""
+        if self.shared.is_far:
+            journal.await_record = log.wait
+        return journal
 
     def log_text(self) -> str:
         """Return where the log lies, for people.

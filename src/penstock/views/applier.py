@@ -23,7 +23,7 @@ from penstock.base.ids import Epoch
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.isolated_upcasts import isolated_upcasts
 from penstock.errors import PenstockError
-from penstock.files.roots import snapshots_root
+from penstock.files.roots import look_pause_s, snapshots_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
@@ -495,7 +495,7 @@ class Applier:
     def _hindrance(self) -> tuple[ViewState, str] | None:
         """Return the state and the reason why the view must not be written; None if it may be."""
         now = time.monotonic()
-        if now - self._looked_at >= _IDLE_S:
+        if now - self._looked_at >= look_pause_s(self._data, _IDLE_S):
             self._looked_at = now
             self._orders = read_orders(self._data, self._name)
             self._held = held(self._data)

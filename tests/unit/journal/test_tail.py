@@ -13,9 +13,7 @@ from penstock.errors import JournalUnavailable, TimedOut
 from penstock.journal.api import TRANSACTIONS, Commit, Part, PartKind
 from penstock.journal.replies import find_reply
 from penstock.journal.tail import AsyncJournalTail, JournalTail
-from tests.conformance.logs import entries
 from tests.memory_journal import MemoryJournal
-from tests.memory_log import MemoryLog
 from tests.waiting import wait_for
 
 ONLY = LogPartition(0)
@@ -100,32 +98,6 @@ def test_progress_wakes_who_waits_for_a_position(journal: MemoryJournal) -> None
     later.start()
     assert tail.wait_until((ONLY, Lsn(33)), DEADLINE_MS)
     later.join()
-    tail.close()
-
-
-class Asked(MemoryJournal):
-    """A journal that remembers for how long it was asked to wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.timeouts: list[int] = []
-
-    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
-        """Wait for the next epoch."""
-        self.timeouts.append(timeout_ms)
-        return super().wait(after, timeout_ms)
-
-
-def test_journal_is_asked_seldom_while_the_log_has_nothing_new() -> None:
-    """Without a record no epoch can come, so there is one look after a rest; with a record, the looks are quick."""
-    journal, log = Asked(), MemoryLog()
-    tail = JournalTail(journal, await_record=log.wait)
-    wait_for(lambda: journal.timeouts, "a look, after a rest")
-    assert set(journal.timeouts) == {0}
-    log.append(entries("new"))
-    wait_for(lambda: any(journal.timeouts), "quick looks")
-    commit(journal, 0, range(1))
-    assert tail.wait_until((ONLY, Lsn(1)), DEADLINE_MS)
     tail.close()
 
 

@@ -176,6 +176,10 @@ class Authenticator:
             secret=secret,
         )
 
+    async def awake(self) -> None:
+        """Look at the keys before the next use, if nobody has used them for some seconds."""
+        await self._keys.awake()
+
     def identify(self, headers: Headers, verb: str = "POST") -> Principal:
         """Return the principal that sent these headers.
 

@@ -1,11 +1,12 @@
 """A file that other processes replace while this process runs.
 
-Promises that a new content is in use within a second (two, if it is in a store and no request came for some seconds), and
-that a damaged file is not treated as an absent one: while
+Promises that a new content is in use within a second, and that a damaged file is not treated as an absent one: while
 the file cannot be read, its former content is not used either. In a folder a check costs one `stat` every `LOOK_S`. An object
-store is asked by a thread, because the caller is an event loop, which must not wait for it. For one thread.
+store is asked by a thread, because the caller is an event loop, which must not wait for it. Nobody asks it while the file is not
+used, because each question is paid for; so its user awaits `awake` first. For one thread.
 """
 
+import asyncio
 import logging
 import threading
 import time
@@ -21,11 +22,11 @@ from penstock.files.shared_root import SharedRoot
 _log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
-REST_S: Final = 2.0
-"""Between two looks at a file in an object store that nobody has used for some seconds."""
-
 SILENT_S: Final = 5.0
-"""The seconds after which the content of a store that does not answer is not used any more."""
+"""The seconds after which the content of a store that does not answer is not used any more, and one that is not used is not asked for."""
+
+_ALIVE_S: Final = 60.0
+"""How often a thread that rests checks whether its file is still there."""
 
 T = TypeVar("T")
 
@@ -51,12 +52,29 @@ class WatchedFile(Generic[T]):
         self._stamp = self._stamp_now()
         self._value = shared_file.read(root, name, read)
         self._looked_s = self._used_s = time.monotonic()
+        self._rests = False
+        self._wanted = threading.Event()
+        self._waking: asyncio.Future[None] | None = None
         if root.is_far:
-            follow = partial(_follow, weakref.WeakMethod(self._look_and_rest))
+            follow = partial(_follow, weakref.WeakMethod(self._look_if_used), self._wanted)
             threading.Thread(target=follow, name="penstock-watch", daemon=True).start()
 
+    async def awake(self) -> None:
+        """Look at the file before its next use, if nobody has used it for some seconds; all who wait share a look."""
+        self._used_s = time.monotonic()  # first: the thread does not begin to rest after that
+        if not self._rests:
+            return
+        if self._waking is None:
+            self._waking = asyncio.ensure_future(asyncio.to_thread(self._look))
+        try:
+            await asyncio.shield(self._waking)
+        finally:
+            if self._waking.done():
+                self._waking, self._rests = None, False
+                self._wanted.set()
+
     def value(self) -> T:
-        """Return the decoded content, which is at most a second old; of a store, if nobody has asked before, two."""
+        """Return the decoded content, which is at most a second old."""
         self._used_s = time.monotonic()
         age_s = self._used_s - self._looked_s
         if age_s >= LOOK_S and not self._root.is_far:
@@ -70,10 +88,14 @@ class WatchedFile(Generic[T]):
             )
         return self._value
 
-    def _look_and_rest(self) -> float:
-        """Look, and return the seconds until the next look: each one is a question to a store, for which it is paid."""
+    def _look_if_used(self) -> bool:
+        """Look, unless nobody has used the file for some seconds; say whether somebody has."""
+        self._rests = True
+        if time.monotonic() - self._used_s >= SILENT_S:
+            return False
+        self._rests = False
         self._look()
-        return LOOK_S if time.monotonic() - self._used_s < SILENT_S else REST_S
+        return True
 
     def _look(self) -> None:
         try:
@@ -100,9 +122,10 @@ class WatchedFile(Generic[T]):
             raise OperationalError(f"cannot read {self._place}: {error.strerror}") from error
 
 
-def _follow(look_of: "weakref.WeakMethod[Callable[[], float]]") -> None:
-    """Look again and again, as long as the file is used."""
+def _follow(look_of: "weakref.WeakMethod[Callable[[], bool]]", wanted: threading.Event) -> None:
+    """Look again and again while the file is used, and rest while it is not."""
     while (look := look_of()) is not None:
-        rest_s = look()
+        is_used = look()
         del look
-        time.sleep(rest_s)
+        wanted.wait(LOOK_S if is_used else _ALIVE_S)
+        wanted.clear()

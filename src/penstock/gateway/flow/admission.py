@@ -344,6 +344,7 @@ class Admission:
         Returns:
             The ticket, which the caller hands to `appended` or `abandon`.
         """
+        await self._pauses.awake()
         self._release_committed()
         self._check_pauses(caller)
         self._check_load(caller)
@@ -392,6 +393,10 @@ class Admission:
         self._appending -= 1
         self._leave(ticket)
         self._give_turns()
+
+    async def awake(self) -> None:
+        """Look at the pauses before `reading`, if nobody has used them for some seconds."""
+        await self._pauses.awake()
 
     @contextmanager
     def reading(self, callers: Iterable[Caller]) -> Iterator[None]:

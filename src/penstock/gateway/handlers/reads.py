@@ -215,6 +215,7 @@ class ReadHandler:
         # Before the reading is counted: a wait for an epoch must not fill a limit.
         if min_epoch > self._tail.epoch:
             await self._tail.until(Epoch(min_epoch), timeout_s)
+        await self._admission.awake()
         with self._admission.reading([call.caller for call in calls]):
             if self._pool is None or is_existence:
                 return await self._existence(sought)

@@ -588,6 +588,7 @@ class StreamHandler:
                         stream.name, batch.next, HEARTBEAT_S
                     )
                     if (now_s := time.monotonic()) >= checked_s + CHECK_S:
+                        await self._authenticator.awake()
                         self._check(request, stream.name)
                         checked_s = now_s
                     if is_published:

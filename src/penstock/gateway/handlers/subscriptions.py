@@ -175,6 +175,7 @@ class SubscriptionHandler:
                 try:
                     is_woken = await _woken(subscription.wake)
                     if (now_s := time.monotonic()) >= checked_s + CHECK_S:
+                        await self._authenticator.awake()
                         principal = self._authenticator.follower(request.scope)
                         checked_s = now_s
                     if is_woken:

@@ -7,7 +7,7 @@ not send. A refused handshake is answered as HTTP, with the usual body of an err
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +27,7 @@ from penstock.base.pipeline import (
     encode_frame,
 )
 from penstock.errors import PenstockError, Stopping
-from penstock.gateway.auth.authentication import Authenticator
+from penstock.gateway.auth.authentication import Authenticator, Headers
 from penstock.gateway.auth.principal import Principal
 from penstock.gateway.connections import Connections
 from penstock.gateway.errors import HttpError, error_of, response_of
@@ -61,7 +61,7 @@ class PipelineConnection:
     def __init__(
         self,
         settings: GatewayConfig,
-        identify: Callable[[], Principal],
+        identify: Callable[[], Awaitable[Principal]],
         intake: PipelineIntake,
         observe: Observe,
         receive: Receive,
@@ -143,7 +143,7 @@ class PipelineConnection:
                 429, "overloaded", f"more than {window} requests of this connection are under way"
             )
         # At each frame, because a key may be revoked while the connection is open.
-        principal = self._identify()
+        principal = await self._identify()
         self._under_way += len(requests.requests)
         accepted = self._accepted if requests.accepted else None
         taken = [PipelinedRequest(*pair, self._settled, accepted) for pair in requests.requests]
@@ -244,6 +244,7 @@ class PipelineEndpoint:
         """Serve the ASGI scope of a WebSocket."""
         await receive()  # the message `websocket.connect`
         try:
+            await self._authenticator.awake()
             self._check(scope)
         except Exception as raised:  # noqa: BLE001 -- every handshake gets a response
             await _refuse(response_of(error_of(raised, PIPELINE)), send)
@@ -251,7 +252,7 @@ class PipelineEndpoint:
         headers = scope["headers"]
         connection = PipelineConnection(
             self._settings,
-            lambda: self._authenticator.identify(headers),
+            lambda: self._identified(headers),
             self._intake,
             self._observe,
             receive,
@@ -270,6 +271,10 @@ class PipelineEndpoint:
         self._is_stopping = True
         for connection in self._connections:
             connection.stop()
+
+    async def _identified(self, headers: Headers) -> Principal:
+        await self._authenticator.awake()
+        return self._authenticator.identify(headers)
 
     def _observe(self, status: int, took_s: float) -> None:
         """Count an answer."""

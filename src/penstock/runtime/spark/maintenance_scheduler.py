@@ -15,7 +15,7 @@ import msgspec
 import psutil
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
-from penstock.files.roots import snapshots_root
+from penstock.files.roots import look_pause_s, snapshots_root
 from penstock.journal.api import Commit, Journal
 from penstock.log.api import Log
 from penstock.orders import partitions
@@ -79,7 +79,7 @@ class MaintenanceScheduler:
             self._thread.join(timeout=0.1)
 
     def _watch(self) -> None:
-        while not self._stopping.wait(_LOOK_S):
+        while not self._stopping.wait(look_pause_s(self._config.data, _LOOK_S)):
             try:
                 self._look()
                 self._partitions.look()

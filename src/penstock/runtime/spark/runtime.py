@@ -140,7 +140,7 @@ class SparkRuntime:
         self._listeners: list[Callable[[EpochReport], None]] = [
             lambda report: self._right.tell(report.epoch)
         ]
-        self._tail = JournalTail(self.journal, await_record=directory.await_record(self.log))
+        self._tail = JournalTail(directory.resting(self.journal, self.log))
         self._pump = Pump(self.log, self._give_up)
         self._ticker = Ticker(
             config.data, self.log, lambda: paused_schedules(config.data), self._give_up
