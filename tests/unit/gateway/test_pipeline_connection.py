@@ -67,10 +67,14 @@ class KeepingIntake(PipelineIntake):
             self.kept.put_nowait(request)
 
 
+async def identify() -> Principal:
+    return ANONYMOUS
+
+
 def connected(wire: Wire, intake: PipelineIntake) -> PipelineConnection:
     return PipelineConnection(
         GatewayConfig(receive_timeout_ms=60_000),
-        lambda: ANONYMOUS,
+        identify,
         intake,
         lambda status, took_s: None,
         wire.receive,
