@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,12 @@ def test_host_without_a_driver_answers_everything(
     assert f"log: {first.log}" in capsys.readouterr().out
 
 
+def asked_of(proxy: HostileProxy) -> list[tuple[str, str]]:
+    """Return what was asked for since the last call, but the lease of the driver, which runs in this process."""
+    asked, proxy.asked[:] = proxy.asked[:], []
+    return [(verb, path) for verb, path in asked if not path.endswith(LEASE)]
+
+
 def test_idle_host_asks_the_store_for_the_next_epoch_alone(
     hosts: tuple[Config, Path],
     store_server: StoreServer,
@@ -123,14 +130,9 @@ def test_idle_host_asks_the_store_for_the_next_epoch_alone(
         assert there.post("/stock/item/create/7").status_code == 200
         assert view.await_epoch(view.journal_epoch(), 60)
 
-        def others() -> list[tuple[str, str]]:
-            """Return what was asked for since the last call, but the lease of the driver, which runs in this process."""
-            asked, proxy.asked[:] = proxy.asked[:], []
-            return [(verb, path) for verb, path in asked if not path.endswith(LEASE)]
-
-        wait_for(lambda: time.sleep(_REST_S) or len(others()) <= 2, "a rest")
+        wait_for(lambda: time.sleep(_REST_S) or len(asked_of(proxy)) <= 2, "a rest")
         time.sleep(_IDLE_S)
-        asked = others()
+        asked = asked_of(proxy)
         assert {(verb, path.rpartition("/")[0]) for verb, path in asked} == {
             ("HEAD", f"/{BUCKET}/{folder.parent.name}/journal/_delta_log")
         }
@@ -139,7 +141,9 @@ def test_idle_host_asks_the_store_for_the_next_epoch_alone(
         assert execute(["keys", "add", "web", "--scope", "call", "--app", SHOP, *data]) == 0
         key = capsys.readouterr().out.split()[-1]
         assert execute(["flow", "pause", SHOP, "Item", "--reason", "prices", *data]) == 0
-        assert there.post("/stock/item/create/7").status_code == 401
+        with ThreadPoolExecutor(4) as threads:  # they share a look
+            refused = threads.map(lambda _: httpx.post(f"{far.url}/stock/item/create/7"), range(4))
+            assert {answer.status_code for answer in refused} == {401}
         paused = there.post("/stock/item/create/7", headers={"x-api-key": key})
         assert paused.json()["error"]["code"] == "paused"
 

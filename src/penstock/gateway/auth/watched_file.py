@@ -64,14 +64,13 @@ class WatchedFile(Generic[T]):
         self._used_s = time.monotonic()  # first: the thread does not begin to rest after that
         if not self._rests:
             return
-        if self._waking is None:
+        if self._waking is None or self._waking.done():
             self._waking = asyncio.ensure_future(asyncio.to_thread(self._look))
-        try:
-            await asyncio.shield(self._waking)
-        finally:
-            if self._waking.done():
-                self._waking, self._rests = None, False
-                self._wanted.set()
+        waking = self._waking
+        await asyncio.shield(waking)
+        if self._waking is waking:  # the first of those who have waited
+            self._waking, self._rests = None, False
+            self._wanted.set()
 
     def value(self) -> T:
         """Return the decoded content, which is at most a second old."""
