@@ -365,15 +365,26 @@ class HistoryReader:
             epoch_by_id.update(zip(matching["request_id"].to_pylist(), epochs, strict=True))
         return epoch_by_id
 
-    def changes_of(self, key: EntityKey, after: Epoch, upto: Epoch) -> list[Epoch]:
-        """Return the epochs of (after, upto] that changed an entity, in order."""
+    def changes_of(
+        self, key: EntityKey, after: Epoch, upto: Epoch, count_max: int | None = None
+    ) -> list[Epoch]:
+        """Return the epochs of (after, upto] that changed an entity, in order.
+
+        Args:
+            count_max: Return only so many of the newest ones, and read no older epochs than they need. None: all.
+        """
         entity, text = split_entity_key(key)
         epochs: list[Epoch] = []
         columns = ("entity", "key", "epoch")
-        for _, rows in self._journal.rows(PartKind.CHANGES, after, upto, columns):
-            is_key = pc.and_(pc.equal(rows["key"], text), pc.equal(rows["entity"], entity))
-            epochs += map(Epoch, rows.filter(is_key)["epoch"].to_pylist())
-        return epochs
+        while after < upto and (count_max is None or len(epochs) < count_max):
+            begin = Epoch(max(after, upto - _LOOKED_EPOCHS))
+            in_range: list[Epoch] = []
+            for _, rows in self._journal.rows(PartKind.CHANGES, begin, upto, columns):
+                is_key = pc.and_(pc.equal(rows["key"], text), pc.equal(rows["entity"], entity))
+                in_range += map(Epoch, rows.filter(is_key)["epoch"].to_pylist())
+            epochs = in_range + epochs
+            upto = begin
+        return epochs if count_max is None else epochs[-count_max:]
 
     def roll(self, state: dict[EntityKey, bytes], after: Epoch, upto: Epoch) -> None:
         """Change the state after one epoch, in place, into the state after a later epoch."""

@@ -225,7 +225,7 @@ def entity_history(
         changes_max: How many changes are returned.
     """
     first, last = span
-    epochs = history.changes_of(key, Epoch(first - 1), last)
+    epochs = history.changes_of(key, Epoch(first - 1), last, changes_max + 1)
     if not epochs:
         raise NoSuchEntity(f"{key} was not changed in {epochs_text(first, last)}")
     chosen = epochs[-changes_max:]
