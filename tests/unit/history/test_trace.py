@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.base.ids import BEFORE_FIRST, Epoch, entity_key
 from penstock.cli.main import execute
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
+from penstock.history import reader
 from penstock.history.reader import HistoryReader
+from penstock.journal.api import PartKind
 from tests.history import Call, journal_of
 
 LEDGER = str(Path(__file__).parent / "savepoint_app.py")
@@ -170,6 +173,28 @@ def test_history_names_the_request_behind_each_change(
     newest = told(data, "history", "Account", "b", "--last", "1", capsys=capsys)
     assert [one["request_id"] for one in newest["changes"]] == ["r7"]
     assert newest["more"]
+
+
+def test_history_is_searched_from_the_newest_epoch_back(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No epoch is read twice, and none that is older than as many changes as are asked for."""
+    monkeypatch.setattr(reader, "_LOOKED_EPOCHS", 1)
+    with HistoryReader(data, load_app(LEDGER)) as history:
+        looked: list[tuple[int, int]] = []
+        rows = history._journal.rows
+
+        def noted(kind: PartKind, after: Epoch, upto: Epoch, *more: Any) -> Any:
+            looked.append((after, upto))
+            return rows(kind, after, upto, *more)
+
+        monkeypatch.setattr(history._journal, "rows", noted)
+        key = entity_key("Account", "a")
+        assert history.changes_of(key, BEFORE_FIRST, Epoch(2)) == [0, 1, 2]
+        assert looked == [(1, 2), (0, 1), (-1, 0)]
+        looked.clear()
+        assert history.changes_of(key, BEFORE_FIRST, Epoch(2), 2) == [1, 2]
+        assert looked == [(1, 2), (0, 1)]
 
 
 def test_people_see_a_tree_and_tables(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
