@@ -4,8 +4,9 @@
 
 Runs an application of accounts on two cores for each number of entities, one after the other, and imports the accounts. Then it
 appends transfers between two of them, drawn uniformly, as fast as they are processed. It takes a first snapshot, and one after each
-of several numbers of changed entities. Then it stops everything, and measures the SQL view without a file, which begins from the
-snapshot, and a start without local state, up to its first answer. Prints a line for each number, and one JSON object at the end.
+of several numbers of changed entities. Then it stops everything, and measures the SQL view without a file twice: from all epochs, and
+from a snapshot after the first epochs were forgotten. At last it measures a start without local state, up to its first answer. Prints
+a line for each number, and one JSON object at the end.
 
 30,000,000 entities need 25 GB on the disk of --directory, and 15 minutes.
 """
@@ -33,11 +34,14 @@ from benchmarks.machine import machine
 from benchmarks.watch import Watch, sizes_of
 from penstock.base.ids import ONLY_PARTITION, RequestId
 from penstock.files.layout import STATE
+from penstock.files.roots import snapshots_root
+from penstock.journal.api import CompactionPolicy
 from penstock.log.api import Entry
 from penstock.process.config import Config, HistoryConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.retention.maintenance import maintain
 from penstock.retention.retention import VIEW
+from penstock.snapshots.snapshot import Snapshots
 from penstock.sql_view.view_client import view_epoch
 
 APP: Final = f"{transfer.__file__}:app"
@@ -135,6 +139,8 @@ def measured(data: Path, count: int, seconds: float) -> dict[str, Any]:
     sizes = {name: round(size / 1e6, 1) for name, (_, size) in sizes_of(data).items()}
     figures["disk_mb"] = round(sum(sizes.values()), 1)
     figures["disk_mb_by_name"] = {name: size for name, size in sorted(sizes.items()) if size >= 1}
+    figures["view_from_journal_s"] = view_s(data)
+    forget(data)
     figures["view_s"] = view_s(data)
     figures["view_rows_per_s"] = round(count / figures["view_s"])
     figures["recovery_s"] = recovery_s(data)
@@ -174,6 +180,15 @@ def await_view(data: Path) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("the SQL view does not come to the newest epoch")
         time.sleep(0.02)
+
+
+def forget(data: Path) -> None:
+    """Remove the first epochs, all of which are in snapshots."""
+    with closing(DataDirectory(data).open_journal_of(transfer.app.name)) as journal:
+        newest = Snapshots(snapshots_root(data), journal.identity).epochs()[-1]
+        journal.compact(CompactionPolicy(newest=0, epochs=2, grace_s=0))
+        journal.forget(newest)
+        assert journal.first() > 0, "the view needs a snapshot from now on"
 
 
 def view_s(data: Path) -> float:

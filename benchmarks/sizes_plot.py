@@ -16,7 +16,7 @@ PANELS: Final = {
     "Seconds": {
         "fill_s": "import",
         "recovery_s": "start without local state",
-        "view_s": "SQL view without its file",
+        "view_s": "SQL view from a snapshot",
     },
     "Seconds of a snapshot": {
         "snapshot_s": "the first one",
