@@ -15,6 +15,10 @@ NDJSON: Final = "application/x-ndjson"
 CSV: Final = "text/csv"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 PARQUET: Final = "application/vnd.apache.parquet"
+EVENTS: Final = "text/event-stream"
+
+HEARTBEAT_S: Final = 15.0
+"""An event stream without events brings a comment after this time."""
 
 EPOCH: Final = "Penstock-Epoch"
 REQUEST_ID: Final = "Penstock-Request-Id"

@@ -36,10 +36,14 @@ from penstock.client.results import (
     ViewAnswer,
     ViewSearch,
 )
+from penstock.client.states import AsyncStates, Subscription
 from penstock.client.transport import (
+    CLOSED,
     Settings,
     Verify,
     failure_of,
+    hang_up,
+    limit_silence,
     repr_of,
     response_of,
     results_of,
@@ -79,10 +83,50 @@ class AsyncConnectionPool:
         self._places = AsyncPlaces(count)
         self._idle: deque[httpx.AsyncClient] = deque()
         self._made: list[httpx.AsyncClient] = []
+        self._streams: dict[AsyncEventConnection, None] = {}
         self._closed = False
+
+    def is_closed(self) -> bool:
+        """Say whether the client was closed."""
+        return self._closed
+
+    def check_open(self) -> None:
+        """Check that the client was not closed.
+
+        Raises:
+            RuntimeError: It was.
+        """
+        if self._closed:
+            raise RuntimeError(CLOSED)
 
     async def run(self, operation: Operation[T]) -> T:
         """Carry out an operation's steps to its end."""
+        return await self._steps(operation, self._exchange)
+
+    @asynccontextmanager
+    async def streaming(
+        self, operation: Operation[HttpResponse]
+    ) -> AsyncIterator["AsyncEventConnection"]:
+        """Carry out an operation on a connection of its own, which stays open in the block.
+
+        Raises:
+            RuntimeError: The client was closed.
+        """
+        async with self._make() as http:
+            stream = AsyncEventConnection(self._url, http, self.check_open)
+            self._streams[stream] = None
+            try:
+                await self._steps(operation, stream.exchange)
+                yield stream
+            finally:
+                del self._streams[stream]
+                await stream.leave()
+
+    async def _steps(
+        self,
+        operation: Operation[T],
+        exchange: Callable[[Send], Awaitable[HttpResponse | TransportFailure]],
+    ) -> T:
         received: HttpResponse | TransportFailure | None = None
         while True:
             try:
@@ -92,7 +136,7 @@ class AsyncConnectionPool:
                 return result
             match step:
                 case Send():
-                    received = await self._exchange(step)
+                    received = await exchange(step)
                 case Pause(seconds=seconds):
                     await asyncio.sleep(seconds)
                     received = None
@@ -120,8 +164,7 @@ class AsyncConnectionPool:
             PoolTimeout: No connection became free within `timeout_s` seconds.
             RuntimeError: The client was closed.
         """
-        if self._closed:
-            raise RuntimeError("this client is closed")
+        self.check_open()
         await self._places.acquire(timeout_s)
         try:
             try:
@@ -139,8 +182,72 @@ class AsyncConnectionPool:
     async def close(self) -> None:
         """Close all connections and give out no more."""
         self._closed = True
+        for stream in list(self._streams):
+            stream.end()
         for client in self._made:
             await client.aclose()
+
+
+class AsyncEventConnection:
+    """A connection whose response does not end."""
+
+    def __init__(self, url: str, http: httpx.AsyncClient, check_open: Callable[[], None]) -> None:
+        """Read nothing yet.
+
+        Args:
+            url: The URL of the gateway.
+            http: The connection.
+            check_open: Raises RuntimeError if the client was closed.
+        """
+        self._url = url
+        self._http = http
+        self._check_open = check_open
+        self._response: httpx.Response | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+
+    async def exchange(self, step: Send) -> HttpResponse | TransportFailure:
+        """Send a request, and read the response to its end unless it is a success.
+
+        Raises:
+            RuntimeError: The client was closed.
+        """
+        request = self._http.build_request(
+            step.request.verb,
+            f"{self._url}{step.path}",
+            headers=step.request.headers,
+            timeout=timeout_of(step),
+        )
+        self._check_open()
+        try:
+            response = await self._http.send(request, stream=True)
+            if response.status_code != 200:
+                await response.aread()
+                return response_of(response)
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            return failure_of(error)
+        self._response, self._chunks = response, response.aiter_raw()
+        limit_silence(response)
+        self._check_open()  # a client that is closed from here on finds the response, and ends it
+        return HttpResponse(response.status_code, response.headers, b"")
+
+    async def read(self) -> bytes:
+        """Return the next bytes; none at the end, which a cut and a silence are, too."""
+        if self._chunks is None:
+            return b""
+        try:
+            return await anext(self._chunks, b"")
+        except httpx.TransportError:
+            return b""
+
+    def end(self) -> None:
+        """Let a reader in another thread or task find the end."""
+        if self._response is not None:
+            hang_up(self._response)
+
+    async def leave(self) -> None:
+        """Close the response."""
+        if self._response is not None:
+            await self._response.aclose()
 
 
 class AsyncPending(Generic[T]):
@@ -665,6 +772,36 @@ class AsyncClient:
             return await self._pool.run(self._protocol.get(entity, key))
         return await self._pool.run(self._protocol.copy(entity))
 
+    @overload
+    def subscribe(self, entity: str, key: object) -> AsyncStates[dict[str, Any]]: ...
+    @overload
+    def subscribe(self, entity: T, /) -> AsyncStates[T]: ...
+    def subscribe(self, entity: Any, key: object = None) -> AsyncStates[Any]:
+        """Return the states of an entity for a loop: the present one, and the newest one after each change.
+
+        States in between may be left out; no state is older than the one before, and none comes twice in a row. A connection
+        that breaks, or is silent for 37 seconds, is made again. A loop that is slow gets a later state, and
+        nothing is collected for it. `break` ends the subscription, and so does `close` of the client.
+
+        Args:
+            entity: A reference, or the name of a class.
+            key: The key or the reference, behind the name of a class.
+
+        Returns:
+            The states as `EntityState`, each with an `epoch`. Its `entity` is a copy of the entity for a reference, and a
+            dictionary of the attributes and the key for a name; None if the entity does not exist.
+
+        Raises:
+            Forbidden: The caller may not use the class, or may not see a state; also in the middle.
+            Unauthenticated: The key or the token is not valid, or is not valid any more.
+            RequestError: The application has no such class, or the class cannot have such a key.
+            OperationalError: The gateway could not answer.
+        """
+        self._pool.check_open()
+        if isinstance(entity, str):
+            return self._states(self._protocol.subscription(entity, key))
+        return self._states(self._protocol.subscription_of(entity))
+
     async def page(
         self,
         cls: type[T],
@@ -871,6 +1008,27 @@ class AsyncClient:
         if len(names) < len(asked):
             raise RequestError("name views for a session, or give questions, and not both")
         return AsyncPointSession(names, timeout_ms, self._protocol, self._pool.run)
+
+    async def _states(self, subscription: Subscription[T]) -> AsyncStates[T]:
+        """Yield the states of a subscription, over as many connections as it takes."""
+        attempt = 0
+        while True:
+            try:
+                opening = self._protocol.subscribe(subscription)
+                async with self._pool.streaming(opening) as stream:
+                    while chunk := await stream.read():
+                        for state in subscription.states(chunk):
+                            self._protocol.note(state.epoch)
+                            attempt = 0
+                            yield state
+            except RuntimeError:
+                if not self._pool.is_closed():
+                    raise
+            if self._pool.is_closed():
+                return
+            pause_s = self._protocol.policy.pause_after(attempt, subscription.pause_s)
+            await asyncio.sleep(pause_s)
+            attempt += 1
 
     def _pending(self, sent: SentRequest) -> AsyncPending[Any]:
         return AsyncPending(sent, self._protocol, self._pool.run)

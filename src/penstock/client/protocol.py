@@ -8,12 +8,12 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
-from penstock.base.http import ARROW, EPOCH, JSON, MIN_EPOCH, MSGPACK
+from penstock.base.http import ARROW, EPOCH, EVENTS, JSON, MIN_EPOCH, MSGPACK, media_type_of
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.base.json_floats import decode_json
 from penstock.base.json_keys import json_bytes
@@ -55,7 +55,15 @@ from penstock.client.results import (
     search_answer_of,
     table_of,
 )
-from penstock.errors import NoSuchEntity, PenstockError, RequestError, TimedOut, Unencodable
+from penstock.client.states import Subscription
+from penstock.errors import (
+    NoSuchEntity,
+    OperationalError,
+    PenstockError,
+    RequestError,
+    TimedOut,
+    Unencodable,
+)
 from penstock.model.application import App
 from penstock.model.call import Call, entity_type_of, returns_of
 from penstock.model.entity_page import PAGE_FIELDS, EntityPage, texts_of_filters
@@ -64,6 +72,8 @@ from penstock.model.running_step import DELAY_MAX
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 _NOT_FOUND: Final = 404
 _EPOCH_DIGITS_MAX: Final = 18
@@ -254,6 +264,46 @@ class GatewayProtocol:
         headers = {"Accept": JSON if self.app is None else MSGPACK, **self._seen()}
         response = yield from self._ask(OutgoingRequest("GET", path, headers, wait="timeout"))
         return self._attributes(entity, response)
+
+    def subscription(self, entity: str, key: object) -> Subscription[dict[str, Any]]:
+        """Return a subscription to an entity, whose states are dictionaries.
+
+        Raises:
+            RequestError: The application has no such class, or the class cannot have such a key.
+        """
+        path = path_of("entities", entity, key_text(self.app, entity, key), "changes")
+        return Subscription(path, lambda response: self._attributes(entity, response))
+
+    def subscription_of(self, entity: T) -> Subscription[T]:
+        """Return a subscription to an entity, whose states are copies; raises as `subscription`."""
+        entity_type = entity_type_of(self.app, entity)
+        path = path_of(
+            "entities", entity_type.name, key_text(self.app, entity_type.name, entity), "changes"
+        )
+
+        def copy_in(response: HttpResponse) -> T:
+            copy: T = entity_type.copy_of(self._attributes(entity_type.name, response))
+            return copy
+
+        return Subscription(path, copy_in)
+
+    def subscribe(self, subscription: Subscription[Any]) -> Operation[HttpResponse]:
+        """Open an event stream with the states that follow; the response has no body yet.
+
+        Raises:
+            PenstockError: The gateway refuses it, or see `send_with_retries`.
+        """
+        # A gateway that is behind the last one would go back in time.
+        least = max(self.epoch if self._fresh else BEFORE_FIRST, subscription.epoch)
+        seen = {MIN_EPOCH: str(least)} if least >= 0 else {}
+        response = yield from self._ask(subscription.request(seen))
+        if response.status != 200:
+            raise error_of(response)
+        is_packed = response.headers.get("content-encoding", "identity") != "identity"
+        if is_packed or media_type_of(response.headers.get("content-type", "")) != EVENTS:
+            raise OperationalError("the response is no event stream of a gateway")
+        subscription.begin(response.headers)
+        return response
 
     def changes(self, entity: str, first: int, last: int | None) -> Operation[list[Change]]:
         """Read the changes of a class's entities in the epochs `first` to `last`.

@@ -1,9 +1,12 @@
 """The settings of a client, and the parts of HTTP that both clients share."""
 
+import os
 import random
+import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +22,7 @@ from penstock.client.operation import (
     TransportFailure,
 )
 from penstock.client.protocol import GatewayProtocol, Outcome
+from penstock.client.states import SILENCE_S
 from penstock.errors import ConfigError
 from penstock.model.application import App
 
@@ -26,6 +30,7 @@ Verify = bool | str | Path | ssl.SSLContext
 """True trusts the system's authorities, a path the authorities in a PEM file, False everything."""
 
 CONNECT_S: Final = 5.0
+CLOSED: Final = "this client is closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,23 @@ def timeout_of(step: Send) -> httpx.Timeout:
 def response_of(response: httpx.Response) -> HttpResponse:
     """Return a response, which httpx has read to its end."""
     return HttpResponse(response.status_code, response.headers, response.content)
+
+
+def limit_silence(response: httpx.Response) -> None:
+    """Let each read of a body that has no end wait for `SILENCE_S`; the head had the limit of the operation."""
+    response.request.extensions["timeout"]["read"] = SILENCE_S
+
+
+def hang_up(response: httpx.Response) -> None:
+    """End the connection of a response; a reader that waits in another thread or task finds its end."""
+    # To close a socket does not wake a thread that waits for it.
+    connection = response.extensions["network_stream"].get_extra_info("socket")
+    with suppress(OSError):  # it has ended already
+        if isinstance(connection, socket.socket):
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # that of TLS drops its state, too
+        else:  # an event loop hides the socket's methods
+            with socket.socket(fileno=os.dup(connection.fileno())) as same:
+                same.shutdown(socket.SHUT_RDWR)
 
 
 def failure_of(error: httpx.TransportError | httpx.DecodingError) -> TransportFailure:

@@ -84,7 +84,7 @@ class EntityReadHandler:
             NoSuchEntity: The entity does not exist.
         """
         entity, key = self._named(request.principal, name, text)
-        await self._reached(request)
+        await self.reached(request)
         epoch, values = await self._state(request.principal, entity, key, None)
         if values is None:
             raise NoSuchEntity(f"{entity.name} {text!r} does not exist")
@@ -172,7 +172,7 @@ class EntityReadHandler:
         query.pop("min_epoch", None), query.pop("timeout", None)
         count = whole_number("limit", limit, "is not the size of a page", 1, LIMIT_MAX)
         behind = entity.key_text(self._app.key_of(entity.name, after)) if after else ""
-        timeout_s = await self._reached(request)
+        timeout_s = await self.reached(request)
         wanted = RowsWanted(entity.name, request.principal.rights, None, behind, count, query)
         epoch, page = await self._found(request.principal, wanted, timeout_s)
         rows = [(entity.key_at(text), row) for text, row in page.rows]
@@ -186,8 +186,12 @@ class EntityReadHandler:
         principal.require_read(name, self._app.stored_name(name))
         return self._app.entity(name)
 
-    async def _reached(self, request: HttpRequest) -> float:
-        """Return when the epoch is there that a request wants: the seconds that a reader may take then."""
+    async def reached(self, request: HttpRequest) -> float:
+        """Return when the epoch is there that a request wants: the seconds that a reader may take then.
+
+        Raises:
+            TimedOut: The epoch is not there in time.
+        """
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
         min_epoch = request.min_epoch()
         if min_epoch > self._tail.epoch:

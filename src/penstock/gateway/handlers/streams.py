@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.base.http import JSON, MSGPACK, OLDEST_ATOM
+from penstock.base.http import EVENTS, HEARTBEAT_S, JSON, MSGPACK, OLDEST_ATOM
 from penstock.base.ids import Epoch
 from penstock.errors import Gone, PenstockError, QueryError, RequestError
 from penstock.gateway.auth.authentication import Authenticator
@@ -189,7 +189,6 @@ class SharedBatches:
         return RenderedBatch(rendering(batch), count, batch.next, batch.published, then, count > 0)
 
 
-MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT: Final = b":\n\n"
 
 _FIRST: Final = b"retry: 1000\n\n"
@@ -202,7 +201,7 @@ class EventStream(Response):
     """A response of server-sent events, one for each follower; it ends with its iterator, or when the client disconnects."""
 
     def __init__(self, chunks: AsyncIterator[bytes], headers: dict[str, str]) -> None:
-        super().__init__(b"", 200, {**headers, **_HEADERS}, MEDIA_TYPE)
+        super().__init__(b"", 200, {**headers, **_HEADERS}, EVENTS)
         del self.headers["content-length"]
         self._chunks = chunks
 
@@ -258,7 +257,6 @@ LATEST: Final = "latest"
 _WAIT_MAX_S: Final = 60.0
 _LIMIT_DEFAULT: Final = 1_000
 _LIMIT_MAX: Final = 10_000
-HEARTBEAT_S: Final = 15.0
 CHECK_S: Final = 1.0
 """How long a follower that gets atoms is served without a look at its credential."""
 _THREADS: Final = 2
@@ -519,7 +517,7 @@ class StreamHandler:
     def _form(request: HttpRequest, events: T, packed: T, plain: T) -> T:
         """Choose the form of the answer that a request wants."""
         accept = request.headers.get("accept", "")
-        if MEDIA_TYPE in accept and request.verb == "GET":
+        if EVENTS in accept and request.verb == "GET":
             return events
         return packed if MSGPACK in accept else plain
 

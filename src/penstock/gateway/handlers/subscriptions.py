@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from starlette.responses import Response
 
+from penstock.base.http import EVENTS, HEARTBEAT_S
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch
 from penstock.errors import Overloaded, PenstockError, RequestError, TimedOut
 from penstock.gateway.auth.authentication import Authenticator
@@ -26,15 +27,13 @@ from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.streams import (
     CHECK_S,
     HEARTBEAT,
-    HEARTBEAT_S,
-    MEDIA_TYPE,
     EventStream,
     refused_event,
 )
 from penstock.gateway.http_request import HttpRequest, parse_epoch
 from penstock.gateway.reader_pool import EntityReader
 from penstock.gateway.responses import json_of, reply_headers
-from penstock.gateway.route import SHOWN, TICKET, Answer, Parameter, Route
+from penstock.gateway.route import MIN_EPOCH_HEADER, SHOWN, TICKET, Answer, Parameter, Route
 from penstock.journal.tail import AsyncJournalTail
 
 _log = logging.getLogger(__name__)
@@ -112,12 +111,11 @@ class SubscriptionHandler:
                 "The epoch of the last state that the subscriber has; this state is left out at the beginning.",
                 {"type": "string", "pattern": r"^\d{1,18}$"},
             ),
+            MIN_EPOCH_HEADER,
             TICKET,
         ),
         answers=(
-            Answer(
-                "The states of the entity.", {MEDIA_TYPE: {"schema": {"type": "string"}}}, SHOWN
-            ),
+            Answer("The states of the entity.", {EVENTS: {"schema": {"type": "string"}}}, SHOWN),
         ),
         errors=(429, 504),
     )
@@ -129,15 +127,16 @@ class SubscriptionHandler:
         """
         reads, path = self._version().entity_reads, request.path
         key = reads.stored_key(request.principal, path["entity"], path["key"])
-        if MEDIA_TYPE not in request.headers.get("accept", "") or request.verb != "GET":
+        if EVENTS not in request.headers.get("accept", "") or request.verb != "GET":
             raise RequestError(
-                f"the changes of one entity are an event stream: send GET with Accept: {MEDIA_TYPE}; "
+                f"the changes of one entity are an event stream: send GET with Accept: {EVENTS}; "
                 "/entities/{class}/changes?from=N lists each change of a class"
             )
         last = request.headers.get("last-event-id")
         known = None if last is None else parse_epoch("Last-Event-ID", last)
         self._check_share(request.principal)
         self._connections.check_room()  # while there is still a status
+        await reads.reached(request)
         epoch, data = await self._state(request, request.principal, None)
         first = b"" if epoch == known else _event(epoch, data)
         events = self._events(request, key, epoch, _digest(data), first)

@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.base.http import (
     EPOCH,
+    EVENTS,
     JSON,
     MSGPACK,
     NDJSON,
@@ -35,7 +36,7 @@ from penstock.gateway.handlers.changes import ChangesHandler
 from penstock.gateway.handlers.entity_read import EntityReadHandler
 from penstock.gateway.handlers.history import HistoryHandler
 from penstock.gateway.handlers.served_handlers import KINDS
-from penstock.gateway.handlers.streams import MEDIA_TYPE, StreamHandler
+from penstock.gateway.handlers.streams import StreamHandler
 from penstock.gateway.handlers.subscriptions import SubscriptionHandler
 from penstock.gateway.openapi.json_schema import (
     READS,
@@ -766,7 +767,7 @@ def _followed(route: Route, summary: str, body: Schema) -> Route:
     content: Content = {
         JSON: {"schema": body},
         MSGPACK: {"schema": {}},
-        MEDIA_TYPE: {"schema": {"type": "string"}},
+        EVENTS: {"schema": {"type": "string"}},
     }
     answers = (replace(route.answers[0], content=content),)
     return replace(route, tag=STREAMS, summary=summary, answers=answers)
