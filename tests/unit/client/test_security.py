@@ -1,7 +1,9 @@
 """Which callers a gateway admits, and which gateways a client trusts."""
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from inspect import GEN_RUNNING, getgeneratorstate
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from penstock.process.config import GatewayConfig
 from tests.gateway_thread import RunningGateway
 from tests.own_certificate import own_certificate
 from tests.unit.client.all_types_app import Coat, app
+from tests.waiting import wait_for
 
 SPEC = "tests.unit.client.all_types_app:app"
 
@@ -38,6 +41,20 @@ def test_trust_can_be_given(secure: RunningGateway) -> None:
     for verify in (secure.config.gateway.tls_certificate, False):
         with Client(secure.url, app, verify=verify) as client:
             assert client.Coat(1).exists() is False
+
+
+def test_closing_wakes_a_loop_that_waits_over_tls(secure: RunningGateway) -> None:
+    """`close` of the client ends a subscription that another thread waits for, also over an encrypted connection."""
+    client = Client(secure.url, app, verify=secure.config.gateway.tls_certificate)
+    following = client.subscribe(Coat(1))
+    assert next(following).entity is None
+    rest: list[object] = []
+    thread = threading.Thread(target=lambda: rest.extend(following))
+    thread.start()
+    wait_for(lambda: getgeneratorstate(following) == GEN_RUNNING, "the wait for a state")
+    client.close()
+    thread.join(10)
+    assert (thread.is_alive(), rest) == (False, [])
 
 
 def test_key_opens_what_its_scopes_say(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Subscriptions to one entity, and the tickets with which a page in a browser opens them."""
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -155,6 +156,19 @@ def test_a_cut_is_continued(desk: Desk) -> None:
     desk.call("Lamp/cut/turn", 6)
     with desk.events(path, desk.key("ada") | {"Last-Event-ID": event["id"]}) as events:
         assert json.loads(next(events)["data"])["level"] == 6
+
+
+def test_the_first_state_is_not_older_than_the_epoch_that_is_wanted(desk: Desk) -> None:
+    """The gateway waits for the epoch of `Penstock-Min-Epoch`, which another gateway may have named."""
+    path, ada = "/entities/Lamp/late/changes", desk.key("ada")
+    read = desk.http.get("/entities/Lamp", headers=ada)
+    wanted = int(read.headers["Penstock-Epoch"]) + 1
+    writing = threading.Timer(0.2, lambda: desk.call("Lamp/late/create", level=4))
+    writing.start()
+    with desk.events(path, ada | {"Penstock-Min-Epoch": str(wanted)}) as events:
+        first = next(events)
+    writing.join()
+    assert (int(first["id"]), json.loads(first["data"])["level"]) == (wanted, 4)
 
 
 def test_the_right_per_row_is_asked_for_each_state(desk: Desk) -> None:
