@@ -286,9 +286,9 @@ class Quarantine:
             accused = accused_of(left, self._kills, self._deaths.exists())
             suspects = [*_suspects(self._deaths), accused]
             self._deaths.write_text(" ".join(map(str, suspects)))
+        self.poisoned = dict.fromkeys(_died_twice(self._deaths), QUARANTINED)
         self.careful = self._deaths.exists()
         if self.careful:
-            self.poisoned = dict.fromkeys(_died_twice(self._deaths), QUARANTINED)
             self._bytes = _own_bytes()
         self.poisoned |= _verdicts(self._path.parent, _epoch_of(self._path))
         self._last = _last_parts(self.poisoned)
