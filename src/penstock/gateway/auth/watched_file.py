@@ -52,6 +52,7 @@ class WatchedFile(Generic[T]):
         self._stamp = self._stamp_now()
         self._value = shared_file.read(root, name, read)
         self._looked_s = self._used_s = time.monotonic()
+        self._looking = threading.Lock()
         self._rests = False
         self._wanted = threading.Event()
         self._waking: asyncio.Future[None] | None = None
@@ -97,18 +98,20 @@ class WatchedFile(Generic[T]):
         return True
 
     def _look(self) -> None:
-        try:
-            stamp = self._stamp_now()
-            if stamp != self._stamp or self._failure is not None:
-                # Read before it is used: the next check sees a file that is replaced in between.
-                self._value = shared_file.read(self._root, self._name, self._read)
-                self._stamp, self._failure = stamp, None
-                _log.info("%s has changed", self._place)
-        except PenstockError as error:
-            if self._failure is None:
-                _log.error("requests are refused, because they need a file: %s", error)
-            self._failure = error
-        self._looked_s = time.monotonic()
+        # One at a time: else the thread and `awake` could leave a former content with the stamp of the newer one, for good.
+        with self._looking:
+            try:
+                stamp = self._stamp_now()
+                if stamp != self._stamp or self._failure is not None:
+                    # Read before it is used: the next check sees a file that is replaced in between.
+                    self._value = shared_file.read(self._root, self._name, self._read)
+                    self._stamp, self._failure = stamp, None
+                    _log.info("%s has changed", self._place)
+            except PenstockError as error:
+                if self._failure is None:
+                    _log.error("requests are refused, because they need a file: %s", error)
+                self._failure = error
+            self._looked_s = time.monotonic()
 
     @property
     def _place(self) -> str:
