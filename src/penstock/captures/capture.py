@@ -118,6 +118,7 @@ class Capture:
         self._failures = 0
         self._orders = ViewOrders()
         self._looked_at = self._reported_at = self._lag_at = self._confirmed_at = float("-inf")
+        self._look_pause_s = look_pause_s(self._data, _IDLE_S)
         former = read_capture_report(self._data, name)
         self._report = replace(
             former or CaptureReport(name, "", CaptureState.WAITING),
@@ -177,7 +178,7 @@ class Capture:
     def _hindrance(self) -> tuple[CaptureState, str, str] | None:
         """Return the state, the reason and the remedy if nothing may be taken; None if changes are taken."""
         now = time.monotonic()
-        if now - self._looked_at >= look_pause_s(self._data, _IDLE_S):
+        if now - self._looked_at >= self._look_pause_s:
             self._looked_at = now
             self._orders = read_orders(self._data, self._name, CAPTURES)
             self._held = held(self._data)

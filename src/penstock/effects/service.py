@@ -344,7 +344,7 @@ class EffectService:
         """
         self._config = config
         self._settings = config.effects
-        self._data = config.data
+        self._data, self._held_pause_s = config.data, look_pause_s(config.data, _LOOK_S)
         self._journal = journal
         self._log = log
         self._environment = environment
@@ -467,7 +467,7 @@ class EffectService:
                 self._deployments += 1  # callers with the former secrets end after their calls
                 self._code = self._code_of(self._app)
                 self._secrets_stamp = stamp
-            if now - self._held_at >= look_pause_s(self._data, _LOOK_S):
+            if now - self._held_at >= self._held_pause_s:
                 self._held_at, self._copy = now, held(self._data)
             if self._copy is not None:
                 self._held = ("held", self._copy.reason, "run penstock resume")

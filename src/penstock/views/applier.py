@@ -159,6 +159,7 @@ class Applier:
         known = former or ViewReport(name, "", ViewState.FILLING)
         self._report = replace(known, state=ViewState.FILLING, reason="", remedy="", filled=None)
         self._reported_at = self._looked_at = self._passes_at = float("-inf")
+        self._look_pause_s = look_pause_s(self._data, _IDLE_S)
         self._orders = ViewOrders()
         self._plan = app.views[name]
         self._use(app)
@@ -495,7 +496,7 @@ class Applier:
     def _hindrance(self) -> tuple[ViewState, str] | None:
         """Return the state and the reason why the view must not be written; None if it may be."""
         now = time.monotonic()
-        if now - self._looked_at >= look_pause_s(self._data, _IDLE_S):
+        if now - self._looked_at >= self._look_pause_s:
             self._looked_at = now
             self._orders = read_orders(self._data, self._name)
             self._held = held(self._data)

@@ -111,12 +111,13 @@ class Followers:
         self._deployments = Deployments(journal_root(settings.data))
         self._stamp: object = None
         self._looked_s = float("-inf")
+        self._pause_s = look_pause_s(settings.data, 0.0)
         self._children: list[Child] = []
 
     def __call__(self) -> Sequence[Child]:
         """Return a child for each of them; a file of deployments that cannot be read changes nothing."""
         now_s = time.monotonic()
-        if now_s - self._looked_s < look_pause_s(self._settings.data, 0.0):
+        if now_s - self._looked_s < self._pause_s:
             return self._children
         self._looked_s = now_s
         try:

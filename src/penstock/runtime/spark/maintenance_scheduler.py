@@ -79,7 +79,8 @@ class MaintenanceScheduler:
             self._thread.join(timeout=0.1)
 
     def _watch(self) -> None:
-        while not self._stopping.wait(look_pause_s(self._config.data, _LOOK_S)):
+        pause_s = look_pause_s(self._config.data, _LOOK_S)
+        while not self._stopping.wait(pause_s):
             try:
                 self._look()
                 self._partitions.look()
