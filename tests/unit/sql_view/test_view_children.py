@@ -156,7 +156,7 @@ def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(store, "_LOG_READ_MAX", 1)
     journal = MemoryJournal()
     written = Written(journal)
-    count, rounds = 10_000, 6
+    count, rounds = 4_000, 4
     slow = "levenshtein(repeat('a', 20000), repeat('b', 20000))"
     query = f"SELECT count(*), min(name), max(name), {slow} FROM Painter"
     inodes = set()
@@ -211,7 +211,7 @@ def test_spare_child_answers_of_the_newest_epoch(tmp_path: Path) -> None:
     written = Written(journal)
     with closing(View(tmp_path, app, journal, SETTINGS)) as view:
         view.start(spare=True)
-        for number in range(20):
+        for number in range(8):
             written.painters({1: str(number)})
             for _ in range(2):
                 found = view.ask(Query("SELECT name, ? AS n FROM Painter", [number]))
