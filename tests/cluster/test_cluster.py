@@ -43,6 +43,11 @@ def checkouts(shop: httpx.Client) -> list[int]:
     return statuses
 
 
+@pytest.mark.turns(
+    2,
+    *("runtime", "process", "engine", "exchange", "state", "log", "files"),
+    of="faults of an application under load",
+)
 def test_checkouts_on_a_cluster_equal_one_thread(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

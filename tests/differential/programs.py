@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,14 @@ PHASES = (
     if HURRY
     else (Phase.explicit, Phase.generate, Phase.target, Phase.shrink)
 )
+
+beside_one_thread = pytest.mark.turns(
+    2,
+    *("base", "dataflow", "deployment", "engine", "exchange", "files", "history", "journal", "log"),
+    *("model", "native", "orders", "process", "runtime", "state"),
+    of="random programs beside one thread",
+)
+"""A dear test whose random programs run through the rooms of epochs: a change of another room runs two of these tests."""
 
 
 def drawn(count: int) -> settings:

@@ -10,7 +10,7 @@ from penstock.model.call import Call
 from penstock.model.request import NOT_CUT, cut_of
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.cascade_app import NAMES, app, bodies
-from tests.differential.programs import drawn
+from tests.differential.programs import beside_one_thread, drawn
 from tests.differential.simulation import LIMITS, Program, Simulation, programs_of
 
 
@@ -22,6 +22,7 @@ def begun() -> LocalRuntime:
     return serial
 
 
+@beside_one_thread
 @drawn(50)
 @given(programs_of(bodies, 12))
 def test_epochs_publish_what_one_thread_publishes(program: Program) -> None:

@@ -35,7 +35,7 @@ from penstock.state.digest import digest_of_mapping
 from tests import forked
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.killed_driver import CALL, PROGRAM, opened
-from tests.differential.programs import drawn
+from tests.differential.programs import beside_one_thread, drawn
 from tests.differential.simulation import Answer
 from tests.differential.test_schema_twins import KEYS, REQUESTS, STEPS, Step, Twin
 
@@ -243,6 +243,7 @@ ENDS = st.one_of(
 )
 
 
+@beside_one_thread
 @drawn(10)
 @given(
     REQUESTS,

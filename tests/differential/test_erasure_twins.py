@@ -22,7 +22,7 @@ from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.committed import state_of
 from tests.differential.inline import ONLY
 from tests.differential.persons import PERSONS, Persons
-from tests.differential.programs import drawn
+from tests.differential.programs import beside_one_thread, drawn
 
 TOMORROW_US = 2 * 86_400 * 1_000_000
 names = st.sampled_from(["ada", "bob", "nobody"])
@@ -70,6 +70,7 @@ def compare(persons: Persons, committed: list[Reply], tree: KeyTree) -> None:
     assert serial.state == state_of(persons.runtime.journal)
 
 
+@beside_one_thread
 @drawn(6)
 @given(st.lists(steps, min_size=4, max_size=14), st.integers(1, 4))
 def test_erasures_equal_one_thread(given_steps: list[tuple[str, str]], partitions: int) -> None:

@@ -19,7 +19,7 @@ from penstock.process.erasures import Erasures
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.differential.committed import state_of
 from tests.differential.persons import Persons
-from tests.differential.programs import drawn
+from tests.differential.programs import beside_one_thread, drawn
 from tests.unit.history.visit_app import Visit
 
 VISITORS = "tests.unit.history.visit_app:app"
@@ -84,6 +84,7 @@ def compare(persons: Persons, tree: KeyTree) -> None:
     assert serial.state == state_of(persons.runtime.journal)
 
 
+@beside_one_thread
 @drawn(6)
 @given(st.lists(steps, min_size=4, max_size=16), st.integers(1, 4))
 def test_erased_events_equal_one_thread(

@@ -17,7 +17,7 @@ from penstock.log.api import Record
 from penstock.model.schema_version import SchemaVersion, Versions, first_version
 from penstock.model.versions.schema_change import change_of
 from penstock.runtime.local.runtime import LocalRuntime
-from tests.differential.programs import drawn
+from tests.differential.programs import beside_one_thread, drawn
 from tests.differential.simulation import Answer, Layout, Simulation
 
 KEYS = ["i1", "i2", "i3"]
@@ -194,6 +194,7 @@ def records_of(requests: list[tuple[str, str, str]], app: App, lsn: int) -> list
     return records
 
 
+@beside_one_thread
 @drawn(60)
 @given(REQUESTS, STEPS, st.integers(1, 3), st.integers(0, 5))
 def test_rows_of_all_versions_equal_converted_rows(

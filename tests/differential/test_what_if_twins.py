@@ -17,6 +17,7 @@ from penstock.history.what_if import Scenario, WhatIf, what_if
 from penstock.log.api import Record
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.checkout import SHOP
+from tests.differential.programs import beside_one_thread
 from tests.history import Call, journal_of
 
 APP = load_app(SHOP)
@@ -52,6 +53,7 @@ def last_state(past: HistoryReader) -> dict[EntityKey, bytes]:
     return past.state_before(Epoch(past.last + 1))
 
 
+@beside_one_thread
 @settings(max_examples=10, deadline=None)
 @given(epochs=EPOCHS, data=st.data())
 def test_what_if_without_requests_is_the_log_without_them(

@@ -32,6 +32,11 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         yield mounted
 
 
+@pytest.mark.turns(
+    2,
+    *("runtime", "process", "engine", "log", "journal", "state", "files"),
+    of="faults of an application under load",
+)
 def test_a_full_disk_and_a_power_cut_lose_nothing_that_was_acknowledged(
     disk: Disk, seed: int
 ) -> None:

@@ -289,6 +289,7 @@ def test_each_host_gives_a_record_one_checksum(kafka_hosts: KafkaHosts) -> None:
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop"])
+@pytest.mark.turns(2, "log", of="a broker that fails")
 def test_a_log_goes_on_after_its_broker(
     own_server: KafkaServer, own_hosts: KafkaHosts, fault: str
 ) -> None:

@@ -88,6 +88,9 @@ def test_deeds_after_the_handler_touch_nobody(rig: Rig, chance: random.Random) -
     rig.run(between(chance, acts, 1))
 
 
+@pytest.mark.turns(
+    2, "engine", "runtime", "process", "model", of="handlers that harm their process"
+)
 @pytest.mark.campaign
 def test_a_changed_process_serves_the_others(
     rig: Rig, chance: random.Random, part_of: Callable[[list[str], int], list[str]]
@@ -109,6 +112,9 @@ def test_rounds_that_once_changed_other_requests(rig: Rig, chance: random.Random
         rig.run([act(chance, "give set of texts", ["in_readonly"]), Call("survey")])
 
 
+@pytest.mark.turns(
+    2, "engine", "runtime", "process", "model", of="handlers that harm their process"
+)
 @pytest.mark.campaign
 def test_dead_and_greedy_processes_cost_their_request(
     rig: Rig, chance: random.Random, part_of: Callable[[list[str], int], list[str]]

@@ -181,6 +181,11 @@ def check_stop_leaves_nobody(running: Running) -> None:
     assert (after["running"], after["processes"], after["log_end"]) == (False, [], 3)
 
 
+@pytest.mark.turns(
+    2,
+    *("runtime", "process", "engine", "cli/running", "views"),
+    of="faults of an application under load",
+)
 def test_killed_application_goes_on_where_it_was_and_a_stop_leaves_nobody(tmp_path: Path) -> None:
     """Applier and supervisor are killed; the next start has all requests, and the view follows it.
 

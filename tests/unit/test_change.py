@@ -73,9 +73,7 @@ def test_rooms_of_trials_are_rooms() -> None:
     """A room that was renamed would never change again."""
     named = re.compile(r"mark\.turns\(([^)]*)\)", re.S)
     marks = [
-        text
-        for file in (TOP / "tests").rglob("test_*.py")
-        for text in named.findall(file.read_text())
+        text for file in (TOP / "tests").rglob("*.py") for text in named.findall(file.read_text())
     ]
     rooms = {room for text in marks for room in re.findall(r'(?<!of=)"([^"]+)"', text)}
     assert rooms

@@ -421,36 +421,39 @@ def _problem_of(target: KafkaTarget) -> str:
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("fault", ["kill", "stop"])
+@pytest.mark.turns(2, "views", of="a broker that fails")
 def test_brokers_that_are_away_delay_only_the_view(
-    own_server: KafkaServer, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+    own_server: KafkaServer,
+    tmp_path: Path,
+    seed: int,
+    caplog: pytest.LogCaptureFixture,
+    fault: str,
 ) -> None:
     """A broker that is stopped or killed makes the view wait, with a reason; it goes on by itself, and nothing is twice."""
     caplog.set_level(logging.DEBUG)
-    url = f"kafka://{own_server.servers}/away?partitions=2"
+    prefix = f"away-{fault}"
+    url = f"kafka://{own_server.servers}/{prefix}?partitions=2"
     with closing(DataDirectory(tmp_path).open_journal(in_kafka)) as journal:
         journal.deploy()
         book = Book(journal, seed)
         book.write(20)
         with appliers(in_kafka, tmp_path, urls={VIEW: url}):
-            for leave, come in (
-                (own_server.stop, own_server.go_on),
-                (own_server.kill, own_server.start),
-            ):
-                wait_for(lambda: _epoch(own_server) == book.epoch, "the newest epoch")
-                leave()
-                try:
-                    _write_until(book, lambda: _state(tmp_path) is ViewState.WAITING)
-                finally:
-                    come()
-            wait_for(lambda: _epoch(own_server) == book.epoch, "the newest epoch")
+            wait_for(lambda: _epoch(own_server, prefix) == book.epoch, "the newest epoch")
+            (own_server.kill if fault == "kill" else own_server.stop)()
+            try:
+                _write_until(book, lambda: _state(tmp_path) is ViewState.WAITING)
+            finally:
+                (own_server.start if fault == "kill" else own_server.go_on)()
+            wait_for(lambda: _epoch(own_server, prefix) == book.epoch, "the newest epoch")
             assert _state(tmp_path) is ViewState.FOLLOWING
-        shown, rows = shown_in_kafka(own_server.servers, "away")
+        shown, rows = shown_in_kafka(own_server.servers, prefix)
     assert (shown, rows) == (book.epoch, book.expected[book.epoch])
 
 
-def _epoch(server: KafkaServer) -> int:
+def _epoch(server: KafkaServer, prefix: str) -> int:
     with suppress(Exception):
-        return epoch_in_kafka(server.servers, "away")
+        return epoch_in_kafka(server.servers, prefix)
     return -2
 
 
