@@ -96,7 +96,7 @@ def rows_in(address: str, schema: str, shape: TableShape) -> list[Row]:
 
 
 class TestPostgresTarget(TargetSuite):
-    kills = int(os.environ.get("PENSTOCK_KILLS", "25"))
+    kills = int(os.environ.get("PENSTOCK_KILLS", "10"))
 
     @pytest.fixture(autouse=True)
     def _on_a_server(self, postgres: Cluster) -> None:

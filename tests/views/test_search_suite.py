@@ -37,7 +37,7 @@ _READ: dict[Kind, Callable[[Any], Any]] = {
 class TestSearchTarget(TargetSuite):
     """An index of all kinds, some of them counted."""
 
-    kills = int(os.environ.get("PENSTOCK_KILLS", "25"))
+    kills = int(os.environ.get("PENSTOCK_KILLS", "10"))
 
     def opened(self, place: Path) -> Target:
         return SearchTarget(place, search(facets=["integer", "text", "select"]))

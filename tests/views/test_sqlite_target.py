@@ -62,7 +62,7 @@ def rows_in(path: Path, shape: TableShape) -> list[Row]:
 
 
 class TestSqliteTarget(TargetSuite):
-    kills = int(os.environ.get("PENSTOCK_KILLS", "25"))
+    kills = int(os.environ.get("PENSTOCK_KILLS", "10"))
 
     def opened(self, place: Path) -> Target:
         return SqliteTarget(place / "view.sqlite", "reporting", wait_s=0.5)
