@@ -302,7 +302,7 @@ def test_class_without_entities_keeps_its_version() -> None:
     look = ("look", "i1", "i1")
     plain = Step([], renamed=False, widened=False, migrated=False, requests=[])
     emptying = [look, ("remove", "i3", "i1"), ("remove", "i2", "i1"), look, look, look]
-    test_deployments_between_requests_equal_one_thread.hypothesis.inner_test(  # type: ignore[attr-defined]
+    test_deployments_between_requests_equal_one_thread.hypothesis.inner_test(
         first=[look] * 8,
         steps=[replace(plain, requests=emptying), plain, replace(plain, migrated=True)],
         events=[],
