@@ -45,14 +45,17 @@ def flip(path: Path, offset: int) -> None:
 def test_commit_is_durable_before_it_is_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes are on the disk before the name appears, and the name before commit returns."""
+    """The bytes and the parts are on the disk before the name appears, and the name before commit returns."""
     journal = DeltaJournal(tmp_path, "shop")
     assert journal.last() is None
+    row = {"epoch": 0, "entity": "Item", "key": "i1", "state": b"s"}
+    part = journal.write(PartKind.CHANGES, pa.Table.from_pylist([row], CHANGES), "0-0")
     calls: list[str] = []
     fsync, link = os.fsync, os.link
 
     def watched_fsync(descriptor: int) -> None:
-        calls.append("fsync " + Path(f"/proc/self/fd/{descriptor}").readlink().suffix)
+        synced = Path(f"/proc/self/fd/{descriptor}").readlink()
+        calls.append(f"fsync {synced.suffix or synced.name}")
         fsync(descriptor)
 
     def watched_link(source: Path, target: Path) -> None:
@@ -61,8 +64,28 @@ def test_commit_is_durable_before_it_is_visible(
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(os, "link", watched_link)
-    journal.commit(Commit(Epoch(0), {}, (), 0))
-    assert calls == ["fsync .tmp", f"link {1:020}.json", "fsync "]
+    journal.commit(Commit(Epoch(0), {}, (part,), 0))
+    assert sorted(calls[:3]) == ["fsync .parquet", "fsync .tmp", "fsync kind=changes"]
+    assert calls[3:] == [f"link {1:020}.json", "fsync _delta_log"]
+
+
+def test_part_for_the_commit_of_another_host_is_durable_when_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a shared file system, no host can sync what another one has written."""
+    journal = DeltaJournal(tmp_path, "shop")
+    journal.is_for_other_hosts = True
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    row = {"epoch": 0, "entity": "Item", "key": "i1", "state": b"s"}
+    part = journal.write(PartKind.CHANGES, pa.Table.from_pylist([row], CHANGES), "0-0")
+    assert sorted(synced) == sorted([Path(part.path).name, "kind=changes"])
 
 
 def test_reader_makes_a_name_durable_before_reporting_it(

@@ -1,13 +1,13 @@
 """Durable files: creating, publishing and replacing files so that a power loss cannot tear them.
 
 A name appears only after the bytes of its file are on the disk. When a function returns, its effect is
-durable. The functions raise `OSError`; callers translate it with `storage`.
+durable, except for that of `create_all`. The functions raise `OSError`; callers translate it with `storage`.
 """
 
 import _thread
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from penstock.errors import JournalUnavailable
 
 TEMPORARY: Final = ".tmp"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 @contextmanager
@@ -37,7 +38,7 @@ def create(path: Path, data: bytes | memoryview) -> None:
     Raises:
         FileExistsError: The name is taken.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, _NEW | os.O_CLOEXEC, 0o600)
     try:
         _write_all(descriptor, memoryview(data))
         os.fsync(descriptor)
@@ -49,23 +50,21 @@ def create(path: Path, data: bytes | memoryview) -> None:
 
 
 def create_all(files: Mapping[Path, bytes | memoryview]) -> None:
-    """Create files, and make their bytes and names durable; a failure leaves none of them.
+    """Create files; a failure leaves none of them.
+
+    Bytes and names become durable by `sync_all`, or with the file that `publish` creates `after` them, perhaps in another
+    process of this host.
 
     Raises:
         FileExistsError: A name is taken.
     """
     made: list[Path] = []
     try:
-        with ExitStack() as open_files:
-            descriptors = []
-            for path, data in files.items():
-                descriptor = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, open_files)
+        for path, data in files.items():
+            with ExitStack() as open_files:
+                descriptor = _opened(path, _NEW, open_files)
                 made.append(path)
-                descriptors.append(descriptor)
                 _write_all(descriptor, memoryview(data))
-            folders = dict.fromkeys(path.parent for path in files)
-            descriptors += [_opened(each, _FOLDER, open_files) for each in folders]
-            _sync_together(descriptors)
     except OSError:
         for path in made:
             path.unlink(missing_ok=True)
@@ -76,6 +75,21 @@ def _opened(path: Path, flags: int, open_files: ExitStack) -> int:
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     open_files.callback(os.close, descriptor)
     return descriptor
+
+
+def _opened_all(files: Collection[Path], open_files: ExitStack) -> list[int]:
+    """Open files, and their folders."""
+    folders = dict.fromkeys(path.parent for path in files)
+    return [
+        *(_opened(path, os.O_RDONLY, open_files) for path in files),
+        *(_opened(folder, _FOLDER, open_files) for folder in folders),
+    ]
+
+
+def sync_all(files: Collection[Path]) -> None:
+    """Make bytes and names of files durable."""
+    with ExitStack() as open_files:
+        _sync_together(_opened_all(files, open_files))
 
 
 def _sync_together(descriptors: Sequence[int]) -> None:
@@ -91,10 +105,10 @@ def _sync_together(descriptors: Sequence[int]) -> None:
             ended, outcome = _thread.allocate_lock(), list[OSError | None]()
             ended.acquire()
             try:
-                # The start of a `Thread` waits until it runs, which takes longer than the sync. A handler could hold the
-                # threads of a pool that stays, and a fork would lack them.
+                # The start of a `Thread` waits until it runs, which takes longer than the sync. A fork would lack the
+                # threads of a pool that stays.
                 _thread.start_new_thread(_sync_in_thread, (descriptor, ended, outcome))
-            except RuntimeError:  # a handler has started as many threads as the system allows
+            except RuntimeError:  # the system allows no further thread
                 os.fsync(descriptor)
             else:
                 running.append((ended, outcome))
@@ -119,18 +133,25 @@ def _sync_in_thread(
         ended.release()
 
 
-def publish(path: Path, data: bytes) -> None:
+def publish(path: Path, data: bytes, after: Collection[Path] = ()) -> None:
     """Create a file that is whole from the moment it is visible, unless the name is taken.
 
     The name itself is durable after `sync_directory`. The caller calls it, because the caller must
     know which of the two failed.
 
+    Args:
+        after: Files of `create_all` whose bytes and names are durable before the name is visible.
+
     Raises:
         FileExistsError: The name is taken; the existing file is untouched.
+        FileNotFoundError: One of the other files is missing.
     """
     temporary = temporary_of(path)
-    create(temporary, data)
     try:
+        with ExitStack() as open_files:
+            descriptors = [_opened(temporary, _NEW, open_files)]
+            _write_all(descriptors[0], memoryview(data))
+            _sync_together(descriptors + _opened_all(after, open_files))
         os.link(temporary, path)  # unlike a rename, it fails if the name is taken
     finally:
         with suppress(OSError):  # the link is made; a temporary name that stays does no harm

@@ -3,7 +3,7 @@
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -54,11 +54,11 @@ class LocalRoot:
         durable.sync_directory(self.path)
         durable.sync_directory(self.path.absolute().parent)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Collection[str] = ()) -> bool:
         """Create a name, or compare its bytes, as the port says."""
         path = self._path(name)
         try:
-            durable.publish(path, data)
+            durable.publish(path, data, [self._path(other) for other in after])
         except FileExistsError:
             # Perhaps it is ours. A file system of another machine may report the link that it has just made.
             if not self._holds(path, data):
@@ -71,18 +71,27 @@ class LocalRoot:
 
     def add(self, name: str, data: bytes | memoryview) -> None:
         """Write a name that nobody else writes."""
-        self.add_all({name: data})
+        path = self._path(name)
+        self._in_folders([path], lambda: durable.create(path, data))
+        durable.sync_directory(path.parent)
 
-    def add_all(self, files: Mapping[str, bytes | memoryview]) -> None:
-        """Write names that nobody else writes."""
+    def add_all(self, files: Mapping[str, bytes | memoryview], *, at_once: bool) -> None:
+        """Write names that nobody else writes, as the port says."""
         paths = {self._path(name): data for name, data in files.items()}
+        self._in_folders(paths, lambda: durable.create_all(paths))
+        if at_once:
+            durable.sync_all(paths)
+
+    @staticmethod
+    def _in_folders(paths: Collection[Path], create: Callable[[], None]) -> None:
+        """Create files, after their folders if these are missing."""
         try:
-            durable.create_all(paths)
+            create()
         except FileNotFoundError:  # an earlier version made the root, without this folder
             for folder in dict.fromkeys(path.parent for path in paths):
                 folder.mkdir(parents=True, exist_ok=True)
                 durable.sync_directory(folder.parent)
-            durable.create_all(paths)
+            create()
 
     def replace(self, name: str, data: bytes) -> None:
         """Give a name other bytes."""

@@ -10,7 +10,7 @@ is durable. All methods raise `OSError` if the disk or the store fails; callers 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Protocol, Self
@@ -83,8 +83,11 @@ class SharedRoot(Protocol):
     def make_folders(self, *names: str) -> None:
         """Let names directly in the root, and directly below some names, be written from now on."""
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Collection[str] = ()) -> bool:
         """Create a name, unless others have created it.
+
+        Args:
+            after: Names of `add_all` that this name speaks of: they are durable before it is visible.
 
         Returns:
             Whether the name has these bytes now: True also if an earlier call of anybody gave it the same bytes, False
@@ -98,8 +101,13 @@ class SharedRoot(Protocol):
     def add(self, name: str, data: bytes | memoryview) -> None:
         """Write a name that no other process writes, and that no process reads before it is told of it."""
 
-    def add_all(self, files: Mapping[str, bytes | memoryview]) -> None:
-        """Write names as `add` does, together, which is faster than one after the other."""
+    def add_all(self, files: Mapping[str, bytes | memoryview], *, at_once: bool) -> None:
+        """Write names as `add` does, together.
+
+        Args:
+            at_once: Whether they are durable on return. Else a process of this host makes them durable: its `create` makes
+                a name `after` them.
+        """
 
     def replace(self, name: str, data: bytes) -> None:
         """Give a name other bytes; a reader gets the former ones or these."""

@@ -11,7 +11,7 @@ import random
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -105,7 +105,7 @@ class StoreRoot:
     def make_folders(self, *names: str) -> None:
         """Do nothing: an object store has no folders."""
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes, after: Collection[str] = ()) -> bool:
         """Create a name, or compare its bytes, as the port says."""
         decision = creating(name, data, random.uniform, _CREATE_PATIENCE_S, _patience_s())
         return carried_out(decision, self._answer)
@@ -114,8 +114,8 @@ class StoreRoot:
         """Write a name that no other process writes."""
         self.replace(name, data)
 
-    def add_all(self, files: Mapping[str, bytes | memoryview]) -> None:
-        """Write names that no other process writes."""
+    def add_all(self, files: Mapping[str, bytes | memoryview], *, at_once: bool) -> None:
+        """Write names that no other process writes; a store answers when they are durable."""
         for name, data in files.items():
             self.add(name, data)
 

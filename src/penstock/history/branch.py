@@ -41,8 +41,8 @@ from penstock.history import copying
 from penstock.history.copying import translating_disk_errors
 from penstock.journal import copy_prefix as journals
 from penstock.journal.api import Commit, Journal, PartKind, StepObserver
+from penstock.journal.commits import LOG as COMMITS
 from penstock.journal.deployments import Deployments
-from penstock.journal.inventory import LOG as COMMITS
 from penstock.journal.inventory import commit_name
 from penstock.log import copy_prefix as logs
 from penstock.log.api import Entry, Log

@@ -62,10 +62,10 @@ from penstock.history.reader import HistoryReader
 from penstock.journal.action import CommitFlaw, parse
 from penstock.journal.api import SCHEMAS, Commit, Journal, PartKind, newest_epoch
 from penstock.journal.atoms import decode_atom
+from penstock.journal.commits import LOG as COMMITS
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import NAME as DEPLOYMENTS
 from penstock.journal.deployments import Deployments, needed_archives
-from penstock.journal.inventory import LOG as COMMITS
 from penstock.journal.inventory import EpochUnit, Inventory, commit_name, newest_listed
 from penstock.journal.parquet import epoch_of, stored_names
 from penstock.journal.shapes import NAME as SHAPES

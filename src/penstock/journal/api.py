@@ -185,7 +185,7 @@ class Journal(Protocol):
         """
 
     def write(self, part_kind: PartKind, rows: pa.Table, name: str) -> Part:
-        """Write a part durably; it is not visible before its commit.
+        """Write a part; it is not visible before its commit, and durable with it.
 
         Args:
             part_kind: The kind of the rows.

@@ -1,6 +1,6 @@
 """The commits of a journal: a Delta table's `_delta_log`, with one file for each epoch.
 
-A commit is whole and on the disk before it has its name. Only one writer can create a name. No method
+A commit and its parts are whole and on the disk before it has its name. Only one writer can create a name. No method
 reports a commit whose name a power loss could still remove. Cost and memory do not grow with the
 number of epochs, except that a process lists all names once, when it first needs the newest epoch
 (0.1 s for 100,000 epochs).
@@ -45,6 +45,9 @@ from penstock.journal.head import (
 
 logger = logging.getLogger(__name__)
 
+LOG: Final = "_delta_log"
+"""The folder of the commits."""
+
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
@@ -63,15 +66,19 @@ def version_in(name: str) -> int | None:
 class CommitLog:
     """The commit files of one table; safe for many threads and processes.
 
+    Attributes:
+        root: The folder of the commits.
+
     Args:
-        root: The `_delta_log`.
+        table: The root of the table.
         merged: Returns the newest epoch in a segment; commits up to it may be removed here.
     """
 
     def __init__(
-        self, root: SharedRoot, app: str, merged: Callable[[], Epoch] = lambda: BEFORE_FIRST
+        self, table: SharedRoot, app: str, merged: Callable[[], Epoch] = lambda: BEFORE_FIRST
     ) -> None:
-        self.root = root
+        self._table = table
+        self.root = root = table.folder(LOG)
         self._app = app
         self._merged = merged
         self._lock = threading.Lock()
@@ -111,11 +118,12 @@ class CommitLog:
             return newest
 
     def put(self, commit: Commit) -> None:
-        """Make a commit durable under its name."""
+        """Make a commit durable under its name, after its parts."""
         newest = self.newest()
         text = action.commit_text(commit, self._app)
+        parts = [part.path for part in commit.parts]
         with storage(f"commit epoch {commit.epoch}"):
-            carried_out(self._head.committing(commit.epoch, text, newest), self._answer)
+            carried_out(self._head.committing(commit.epoch, text, newest, parts), self._answer)
         self.committed(commit.epoch)
 
     def committed(self, epoch: Epoch) -> None:
@@ -134,8 +142,8 @@ class CommitLog:
                 answer = self._merged()
             case Now():
                 answer = time.monotonic()
-            case Create(epoch, text):
-                answer = self.root.create(self.name_of(epoch), text)
+            case Create(epoch, text, parts):
+                answer = self._table.create(f"{LOG}/{self.name_of(epoch)}", text, parts)
             case Clocks():
                 answer = time.time_ns() / 1e9, time.monotonic()
             case Settle():

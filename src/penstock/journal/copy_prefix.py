@@ -18,9 +18,9 @@ from penstock.files import durable
 from penstock.files.local_root import LocalRoot
 from penstock.journal import action, parquet, segment
 from penstock.journal.api import SCHEMAS, Part, PartKind
-from penstock.journal.commits import CommitLog, version_in
+from penstock.journal.commits import LOG, CommitLog, version_in
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.inventory import LOG, commit_name
+from penstock.journal.inventory import commit_name
 from penstock.journal.segment import Segment
 from penstock.journal.segments import FOLDER, Segments
 from penstock.journal.shapes import forget_later_versions
@@ -33,7 +33,7 @@ def keep_prefix(path: Path, app: str, upto: Epoch) -> str:
     identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
     with durable.storage(f"shorten the journal in {path}"):
         segments = Segments(LocalRoot(path))
-        commits = CommitLog(LocalRoot(path / LOG), app)
+        commits = CommitLog(LocalRoot(path), app)
         is_held = upto <= segments.last or (path / commit_name(upto)).exists()
         if upto < segments.first or not is_held:
             raise Diverged(f"the journal in {path} does not hold epoch {upto}")

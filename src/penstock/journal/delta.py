@@ -40,7 +40,7 @@ from penstock.journal.api import (
     StepObserver,
     ignore_step,
 )
-from penstock.journal.commits import CommitLog
+from penstock.journal.commits import LOG, CommitLog
 from penstock.journal.compaction import Compaction
 from penstock.journal.parquet import missing_epoch, rows_by_epoch
 from penstock.journal.segments import Segments
@@ -111,7 +111,6 @@ def _with_replies(rows: pa.Table, replies: list[Any]) -> pa.Table:
     return rows.set_column(place, rows.schema.field(place), pa.array(replies, pa.binary()))
 
 
-_LOG: Final = "_delta_log"
 _ANSWERED: Final = (PartKind.TRANSACTIONS, PartKind.SENT)
 _REST_MS: Final = 100
 
@@ -172,12 +171,14 @@ class DeltaJournal:
         self._shapes = Shapes(self._root, classes or {}, dropped)
         self._knows_classes = classes is not None
         self._segments = Segments(self._root)
-        self._commits = CommitLog(self._root.folder(_LOG), app, self.merged)
+        self._commits = CommitLog(self._root, app, self.merged)
         self._last: Commit | None = None
         self.keys: Callable[[], SubjectKeys | None] = lambda: None
         """Returns the keys of personal data; without them, replies about persons stay encrypted."""
         self.written: WrittenChanges | None = None
         """Where a worker keeps the changes that it has written; without it, each part is read from its file."""
+        self.is_for_other_hosts = False
+        """Whether another host commits the parts that are written here: it cannot sync files of this host."""
         self.on_close: Callable[[], object] = lambda: None
         self.await_record: AwaitRecord | None = None
         """Set where each look at the journal is paid for: who waits for an epoch looks seldom while the log has no record for it."""
@@ -194,7 +195,7 @@ class DeltaJournal:
         return self._secret
 
     def write(self, part_kind: PartKind, rows: pa.Table, name: str) -> Part:
-        """Write a Parquet file durably; touches neither the Delta log nor other parts.
+        """Write a Parquet file; touches neither the Delta log nor other parts.
 
         Raises:
             ClassChanged: Another process has stored a class for the first time, in another shape.
@@ -203,12 +204,13 @@ class DeltaJournal:
         return written
 
     def write_all(self, tables: Mapping[PartKind, pa.Table], name: str) -> list[Part]:
-        """Write Parquet files durably, together; raises as `write`."""
+        """Write Parquet files together; raises as `write`."""
         self._commits.check_open()
         encoded = [self._encoded(part_kind, rows, name) for part_kind, rows in tables.items()]
         written = [part for part, _ in encoded]
         with storage(f"write part {written[0].path}" if written else "write no part"):
-            self._root.add_all({part.path: data for part, data in encoded})
+            files = {part.path: data for part, data in encoded}
+            self._root.add_all(files, at_once=self.is_for_other_hosts)
         for part in written:
             if self.written is not None and part.kind is PartKind.CHANGES:
                 self.written.keep(part, tables[part.kind])
@@ -484,7 +486,7 @@ class DeltaJournal:
         return _table_of(self._commits)
 
     def _create(self, secret: bytes) -> None:
-        self._root.make_folders(_LOG, *(f"kind={part_kind}" for part_kind in PartKind))
+        self._root.make_folders(LOG, *(f"kind={part_kind}" for part_kind in PartKind))
         self._shapes.create()
         # Two journals never share an identity, so it is random.
         identity = str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
@@ -510,7 +512,7 @@ def identity_of(place: SharedRoot | Path) -> str:
 
 def _table_in(place: SharedRoot | Path) -> MetaData | None:
     with storage(f"open the journal in {place}"):
-        return _table_of(CommitLog(rooted(place).folder(_LOG), ""))
+        return _table_of(CommitLog(rooted(place), ""))
 
 
 def _table_of(commits: CommitLog) -> MetaData | None:

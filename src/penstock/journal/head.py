@@ -5,7 +5,7 @@ may be an old one, whose commit was merged and removed; names stay for `keeps_s`
 need not ask the segments.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,10 +40,15 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Ask for the name of an epoch, for a text: whether the name has this text now; raises `UnclearOutcome`."""
+    """Ask for the name of an epoch, for a text: whether the name has this text now; raises `UnclearOutcome`.
+
+    Attributes:
+        parts: The paths of the parts that the text names: they are durable before the name is visible.
+    """
 
     epoch: Epoch
     text: bytes
+    parts: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,13 @@ class Head:
         merged: Epoch = yield _MERGED
         return merged
 
-    def committing(self, epoch: Epoch, text: bytes, newest: Epoch) -> Generator[Ask, Any, None]:
+    def committing(
+        self, epoch: Epoch, text: bytes, newest: Epoch, parts: Sequence[str] = ()
+    ) -> Generator[Ask, Any, None]:
         """Create the commit of an epoch, after a look that has found `newest`.
+
+        Args:
+            parts: The paths of the parts that the text names.
 
         Raises:
             Diverged: The epoch before it does not exist.
@@ -126,7 +136,7 @@ class Head:
         if epoch <= newest and (text != self._doubtful or (yield _MERGED) >= epoch):
             raise self._fenced(epoch)
         try:
-            is_ours = yield Create(epoch, text)
+            is_ours = yield Create(epoch, text, parts)
         except UnclearOutcome as error:
             self._doubtful = text
             raise UnclearCommit(

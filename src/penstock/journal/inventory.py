@@ -22,12 +22,11 @@ from penstock.files.shared_root import SharedRoot
 from penstock.journal import action, segment
 from penstock.journal.action import CommitFlaw
 from penstock.journal.api import Part
-from penstock.journal.commits import version_in
+from penstock.journal.commits import LOG, version_in
 from penstock.journal.deployments import NAME as DEPLOYMENTS
 from penstock.journal.segments import FOLDER, Segments
 from penstock.journal.shapes import NAME as SHAPES
 
-LOG: Final = "_delta_log"
 _FLOOR: Final = "floor.json"
 
 

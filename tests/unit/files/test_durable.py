@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.files.durable import create_all
+from penstock.files.durable import create_all, is_temporary, publish
 
 WAIT_S = 60
 
@@ -27,8 +27,13 @@ def files(tmp_path: Path) -> dict[Path, bytes]:
     return made
 
 
-EVERY = ["changes", "changes.part", "sent", "sent.part"]
-"""The names of the files and of their folders."""
+NAME = "name"
+EVERY = [f".{NAME}", "changes", "changes.part", "sent", "sent.part"]
+"""The names of the files and of their folders, and that of the temporary file of a name that comes after them."""
+
+
+def without_token(name: str) -> str:
+    return f".{NAME}" if is_temporary(name) else name
 
 
 def watch(
@@ -47,38 +52,68 @@ def watch(
     return names
 
 
-def test_files_and_folders_are_synced_at_the_same_time(
-    files: dict[Path, bytes], monkeypatch: pytest.MonkeyPatch
+def test_a_file_and_those_before_it_are_synced_at_the_same_time(
+    files: dict[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No sync ends before all have begun, and all have ended on return."""
+    """No sync ends before all have begun, and all have ended before the name is visible."""
     together = threading.Barrier(len(EVERY), timeout=WAIT_S)
     names = watch(monkeypatch, lambda _: together.wait())
     create_all(files)
-    assert sorted(names) == EVERY
+    assert names == []
+    link, seen = os.link, list[str]()
+
+    def linked(*paths: Path) -> None:
+        seen.extend(names)
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", linked)
+    publish(tmp_path / NAME, b"both", files)
+    assert sorted(map(without_token, seen)) == EVERY
+    assert (tmp_path / NAME).read_bytes() == b"both"
     assert {path: path.read_bytes() for path in files} == files
 
 
 @pytest.mark.parametrize("broken", EVERY)
-def test_a_sync_that_fails_leaves_no_file(
-    files: dict[Path, bytes], monkeypatch: pytest.MonkeyPatch, broken: str
+def test_a_sync_that_fails_leaves_no_name(
+    files: dict[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     """The error of each thread is that of the call, which waits for the other syncs before it closes their files."""
     has_failed = threading.Event()
 
     def before(name: str) -> None:
-        if name == broken:
+        if without_token(name) == broken:
             has_failed.set()
             raise OSError(errno.EIO, "Input/output error")
         assert has_failed.wait(WAIT_S)
 
+    create_all(files)
     names = watch(monkeypatch, before)
     with pytest.raises(OSError, match="Input"):
+        publish(tmp_path / NAME, b"both", files)
+    assert sorted(map(without_token, names)) == [name for name in EVERY if name != broken]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["changes", "sent"]
+
+
+def test_a_missing_file_before_another_leaves_no_name(tmp_path: Path) -> None:
+    """A name never speaks of a file that is not there."""
+    with pytest.raises(FileNotFoundError):
+        publish(tmp_path / NAME, b"both", [tmp_path / "sent.part"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_is_taken_leaves_no_file(files: dict[Path, bytes]) -> None:
+    """Of several files, none stays if one cannot be created; the file of others stays."""
+    first, taken = files
+    taken.write_bytes(b"of others")
+    with pytest.raises(FileExistsError):
         create_all(files)
-    assert sorted(names) == [name for name in EVERY if name != broken]
-    assert not [path for path in files if path.exists()]
+    assert not first.exists()
+    assert taken.read_bytes() == b"of others"
 
 
-def test_syncs_need_no_thread(files: dict[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_syncs_need_no_thread(
+    files: dict[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a process can start no further thread, each file and folder is synced nevertheless."""
 
     def refused(*_: object) -> int:
@@ -87,4 +122,5 @@ def test_syncs_need_no_thread(files: dict[Path, bytes], monkeypatch: pytest.Monk
     monkeypatch.setattr(_thread, "start_new_thread", refused)
     names = watch(monkeypatch)
     create_all(files)
-    assert sorted(names) == EVERY
+    publish(tmp_path / NAME, b"both", files)
+    assert sorted(map(without_token, names)) == EVERY

@@ -239,6 +239,7 @@ class WorkerCodes:
         with code.active():
             journal = self._directory.open_journal(code.app, dropped=dropped)
         journal.written = self._written
+        journal.is_for_other_hosts = self._place.driver is not None
         members = members_of(code.app)
         return WorkerCode(code.app, location, code.modules, members=members, journal=journal)
 
