@@ -14,7 +14,7 @@ from tests.history import Call, journal_of
 
 PAGES = {
     "HISTORY.md": ("Savepoints", "Backup and restore", "Forks", "Verify"),
-    "OPERATIONS.md": ("A data directory",),
+    "operations/directory.md": ("Backup",),
 }
 EPOCHS: list[list[Call]] = [
     [("Item", "i1", "create", {"price": 3, "stock": 5}), ("Item", "i2", "create", {"price": 4})],
@@ -46,7 +46,7 @@ def commands_of(page: str, sections: tuple[str, ...]) -> list[str]:
 def test_commands_of_the_page_run(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands in the sections work in their order."""
     commands = commands_of(page, PAGES[page])
-    assert len(commands) == {"HISTORY.md": 16, "OPERATIONS.md": 3}[page]
+    assert len(commands) == {"HISTORY.md": 16, "operations/directory.md": 3}[page]
     # A savepoint is removed at the end of its own section, and used in those that follow.
     commands = sorted(commands, key=lambda command: "--remove" in command)
     now = datetime.now(UTC).isoformat()  # the page's own time is before this journal's first epoch

@@ -168,8 +168,8 @@ def dashboard() -> dict[str, Any]:
 
 
 def test_dashboard_asks_for_metrics_that_exist(dashboard: dict[str, Any]) -> None:
-    """The page on operations lists each metric and each label value of the dashboard."""
-    page = (TOP / "docs" / "OPERATIONS.md").read_text()
+    """The page on metrics lists each metric and each label value of the dashboard."""
+    page = (TOP / "docs" / "operations" / "metrics.md").read_text()
     listed = set(re.findall(r"^\| `(penstock_\w+)` \|", page, re.MULTILINE))
     asked = set(METRIC.findall(text := json.dumps(dashboard)))
     assert len(asked) > 12

@@ -14,7 +14,7 @@ from penstock.process.effect_files import EffectCounts, EffectsReport, write_eff
 from penstock.process.view_files import ViewReport, ViewState, write_report
 from tests.checkout import TOP
 
-PAGE = (TOP / "docs" / "OPERATIONS.md").read_text()
+PAGE = (TOP / "docs" / "operations" / "metrics.md").read_text()
 ROW = re.compile(r"^\| `(penstock_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 
 GATEWAY = """

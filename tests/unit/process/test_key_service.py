@@ -150,7 +150,7 @@ def test_setting_must_name_a_module_and_a_name(tmp_path: Path, name: str) -> Non
 
 def test_service_of_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader who copies the module of the page has a service."""
-    page = (TOP / "docs" / "OPERATIONS.md").read_text()
+    page = (TOP / "docs" / "operations" / "persons.md").read_text()
     (module,) = re.findall(r"```python\n(# persons_kms\.py\n.*?)```", page, re.DOTALL)
     (tmp_path / "persons_kms.py").write_text(module)
     monkeypatch.syspath_prepend(tmp_path)

@@ -233,7 +233,7 @@ def test_supervisor_writes_lines_for_programs_only(tmp_path: Path) -> None:
 
 def test_manual_shows_real_lines() -> None:
     """The two lines in the operations manual are one event in both forms."""
-    page = (TOP / "docs" / "OPERATIONS.md").read_text()
+    page = (TOP / "docs" / "operations" / "logs.md").read_text()
     shown = re.search(r"```json\n(.*?)\n```.*?```\n(.*?)\n```", page, re.DOTALL)
     assert shown is not None
     told: dict[str, Any] = json.loads(shown[1])
