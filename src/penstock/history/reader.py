@@ -107,6 +107,8 @@ _CHANGED: Final = ("entity", "key", "state")
 _NAMED_MAX: Final = 5
 _LOOKED_EPOCHS: Final = 2_000
 """How many epochs are searched for requests at once."""
+_FIRST_LOOK_EPOCHS: Final = 125
+"""How many of the newest epochs are searched first, if only the newest changes are wanted."""
 
 
 class HistoryReader:
@@ -376,8 +378,11 @@ class HistoryReader:
         entity, text = split_entity_key(key)
         epochs: list[Epoch] = []
         columns = ("entity", "key", "epoch")
+        # An entity that changes often has its newest changes in few epochs; each further look is twice as wide.
+        looked = _LOOKED_EPOCHS if count_max is None else min(_FIRST_LOOK_EPOCHS, _LOOKED_EPOCHS)
         while after < upto and (count_max is None or len(epochs) < count_max):
-            begin = Epoch(max(after, upto - _LOOKED_EPOCHS))
+            begin = Epoch(max(after, upto - looked))
+            looked = min(2 * looked, _LOOKED_EPOCHS)
             in_range: list[Epoch] = []
             for _, rows in self._journal.rows(PartKind.CHANGES, begin, upto, columns):
                 is_key = pc.and_(pc.equal(rows["key"], text), pc.equal(rows["entity"], entity))

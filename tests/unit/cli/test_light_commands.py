@@ -10,6 +10,7 @@ import pytest
 
 from penstock.cli.commands import COMMANDS
 from tests.checkout import SHOP
+from tests.history import journal_of
 
 CLUSTER = {"confluent_kafka", "obstore"}
 
@@ -66,6 +67,18 @@ MISTAKES_IN_NAMES = [
     ["history", "Nope", "n1", SHOP],
 ]
 """Only the application can say that these names are wrong."""
+
+TABLES = {"numpy", "pyarrow"}
+"""The packages that read parts of epochs."""
+
+WORK = [
+    (["explain", SHOP], set()),
+    (["keys", "list", SHOP, "--data", "DATA"], set()),
+    (["status", SHOP, "--data", "DATA"], {*TABLES, "lmdb", "psutil"}),
+    (["history", "Item", "i1", SHOP, "--data", "DATA"], {*TABLES, "lmdb", "psutil"}),
+    (["sql", "FROM Item", SHOP, "--data", "DATA"], {*TABLES, "duckdb", "lmdb", "psutil"}),
+]
+"""Commands that do their work at a data directory where nothing runs, and the packages of `HEAVY` that each needs."""
 
 PROGRAM = """
 import contextlib, io, json, sys
@@ -126,6 +139,27 @@ def test_process_starts_without_packages_of_later_work(module: str, unwanted: se
         [sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True
     )
     assert unwanted & set(answer.stdout.split()) == set()
+
+
+def test_each_command_imports_only_the_packages_of_its_work(tmp_path: Path) -> None:
+    """A command at a data directory loads no package that only other commands need."""
+    journal_of(
+        SHOP, tmp_path, [[("Item", "i1", "create", {"price": 3})], [("Item", "i1", "add", [2])]]
+    )
+    processes = []
+    for arguments, _ in WORK:
+        words = [str(tmp_path) if word == "DATA" else word for word in arguments]
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        processes.append((process, json.dumps([[words], sorted(HEAVY)])))
+    loaded = [json.loads(process.communicate(question)[0])[0] for process, question in processes]
+    assert [(code, set(found)) for _, code, found in loaded] == [
+        (1 if arguments[0] == "status" else 0, needed) for arguments, needed in WORK
+    ]
 
 
 def test_interrupt_before_the_command_is_silent(tmp_path: Path) -> None:

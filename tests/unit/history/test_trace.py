@@ -195,6 +195,11 @@ def test_history_is_searched_from_the_newest_epoch_back(
         looked.clear()
         assert history.changes_of(key, BEFORE_FIRST, Epoch(2), 2) == [1, 2]
         assert looked == [(1, 2), (0, 1)]
+        looked.clear()
+        monkeypatch.setattr(reader, "_FIRST_LOOK_EPOCHS", 1)
+        monkeypatch.setattr(reader, "_LOOKED_EPOCHS", 2)
+        assert history.changes_of(key, BEFORE_FIRST, Epoch(2), 3) == [0, 1, 2]
+        assert looked == [(1, 2), (-1, 1)]
 
 
 def test_people_see_a_tree_and_tables(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
