@@ -1,11 +1,13 @@
 """What a start runs: the source, after a trial of its migrations, or the deployment that has replaced it."""
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
 
 from penstock.base.ids import Epoch
+from penstock.cli.main import execute
 from penstock.cli.options import AppOptions
 from penstock.cli.running.processes import ChildOptions, children_of
 from penstock.cli.running.replaced_source import load_to_run
@@ -15,6 +17,7 @@ from penstock.deployment.deploy_order import store_code
 from penstock.deployment.loading import locate
 from penstock.errors import ClassChanged, ConfigError
 from penstock.journal.deployments import Deployments
+from penstock.orders.schedules import paused_schedules
 from penstock.process.config import Config
 from tests.history import journal_of
 
@@ -54,6 +57,31 @@ def test_a_process_alone_runs_the_code_in_force(
     told = capsys.readouterr().err
     assert "source does not run: deployment 2, in force since epoch 1, has replaced it" in told
     assert f"penstock deploy {source} puts it in force" in told
+
+
+def test_schedules_are_those_of_the_code_in_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that was changed and not deployed shows and pauses no schedule that does not run; nor does another application."""
+
+    def scheduled(name: str) -> Path:
+        times = f'from penstock import every\n@every("5m")\ndef {name}(due):\n    pass\n'
+        return written(tmp_path, times, f", {name}")
+
+    source, data = scheduled("sweep"), tmp_path / "data"
+    journal_of(str(source), data, [[("Item", "tea", "create", {"price": 3})]], deploys=True)
+    source.write_text(scheduled("clean").read_text().replace("price: int", "price: bool"))
+    given = ["schedule", str(source), "--data", str(data)]
+    assert execute([*given, "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["sweep"]
+    assert execute([*given, "--pause", "clean"]) != 0
+    assert execute([*given, "--pause", "sweep"]) == 0
+    assert paused_schedules(data) == {"sweep"}
+    other = written(tmp_path)
+    other.write_text(other.read_text().replace("kiosk", "shop"))
+    capsys.readouterr()
+    assert execute(["schedule", str(other), "--data", str(data)]) != 0
+    assert "kiosk" in capsys.readouterr().err
 
 
 def test_a_source_that_goes_while_a_run_starts_stops_no_process(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ UNCONCERNED = {
     "resume": "is about files of views, and must be able to end a hold with any code",
     "retry": "appends a request as it was, and must be able to do so with any code",
     "discard": "appends a request as it was, and must be able to do so with any code",
-    "schedule": "shows and orders ticks, and must be able to pause with any code",
+    "schedule": "shows and orders the ticks of the code in force, and must be able to pause with any source",
     "import": "converts rows by the deployed code",
     "export": "reads rows by the deployed code",
     "host": "runs the deployed code",

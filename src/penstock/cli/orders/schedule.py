@@ -8,6 +8,7 @@ from penstock.cli.options import AppOptions, JsonOption
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
+from penstock.files.roots import has_journal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 HELP: Final = """List the schedules of an application, or pause, resume or fire one of them.
 
-A schedule is a function with @every or @cron. The list has the times of each, its last tick, and the next five in UTC.
-The ticks of a paused schedule are passed over. fire runs the function once more, with the present time as its due time.
-Another expression is a deployment. With --url, a gateway answers; its key needs the scope admin.
+A schedule is a function with @every or @cron of the deployment in force: another expression is a deployment. The list has the
+times of each, its last tick, and the next five in UTC. The ticks of a paused schedule are passed over. fire runs the function
+once more, with the present time as its due time. With --url, a gateway answers; its key needs the scope admin.
 
 \b
 Examples:
@@ -72,9 +73,18 @@ def command(
 
 
 def _place(options: AppOptions) -> "Place":
+    from penstock.deployment.code_in_force import code_in_force, load_deployed
     from penstock.orders.order import Place
+    from penstock.process.data_directory import DataDirectory
 
-    app, settings = options.load()
+    app, settings = options.load_unchecked()
+    if has_journal(settings.data):
+        DataDirectory(settings.data).open_journal_of(
+            app.name
+        ).close()  # refuses another application
+        if (deployed := code_in_force(settings.data)) is not None:
+            # The file may have changed since: it has perhaps other schedules than those that run.
+            app = load_deployed(settings.data, deployed[0])
     return Place(settings, app)
 
 
