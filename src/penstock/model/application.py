@@ -767,9 +767,10 @@ class App:
             return entity_type.creation
         if method in RESERVED:
             return BUILT_IN[method]
-        raise RequestError(
-            unknown(f"method of {entity}", method, [*entity_type.methods, *RESERVED])
-        )
+        open_names = [
+            name for name in (*entity_type.methods, *RESERVED) if name not in entity_type.internal
+        ]
+        raise RequestError(unknown(f"method of {entity}", method, open_names))
 
 
 def _present_context() -> Context:

@@ -123,9 +123,14 @@ def every(
         DefinitionError: The period is wrong, or the function does not fit.
     """
     where = caller_place()
-    if not _PERIOD.fullmatch(period):
+    given: object = period
+    if not isinstance(given, str):
         raise DefinitionError(
-            [f'{where}: @every("{period}") needs a period such as 30s, 5m, 2h or 1d']
+            [f'{where}: @every({given!r}) needs a text: "30s", "5m", "2h" or "1d"']
+        )
+    if not _PERIOD.fullmatch(given):
+        raise DefinitionError(
+            [f'{where}: @every("{given}") needs a period such as 30s, 5m, 2h or 1d']
         )
     return _marking("@every", where, Schedule("", period, "", missed, catch_up.total_seconds()))
 

@@ -169,6 +169,11 @@ def _dispatch(
     arguments: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Sent[Any]:
+    given: object = method
+    if not callable(given):  # the result of a handler that was called too early
+        raise _refused(
+            f"a method or a function is sent, not {type(given).__qualname__}: write send(item.restock, 5), and do not call it"
+        )
     outlet = txn.outlet()
     try:
         body = sent(outlet, call_of(method, arguments, named))

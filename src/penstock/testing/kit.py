@@ -113,7 +113,16 @@ class VirtualClock:
         self.now = now.astimezone(UTC)
 
     def advance(self, by: timedelta) -> None:
-        """Move by a duration; a negative duration moves back."""
+        """Move by a duration; a negative duration moves back.
+
+        Raises:
+            ConfigError: `by` is no duration.
+        """
+        given: object = by
+        if not isinstance(given, timedelta):
+            raise ConfigError(
+                f"the clock moves by a timedelta, not by {given!r}; write timedelta(seconds=…)"
+            )
         self.now += by
 
     @property
@@ -150,6 +159,9 @@ class Kit:
             start: The first time of the clock.
             durable_waits: Let each handler that waits for a reply run again from its start when the reply arrives, as
                 `LocalRuntime` says.
+
+        Raises:
+            ConfigError: A fake is of an effect that the application lacks.
         """
         self.clock = VirtualClock(start)
         self.runtime = LocalRuntime(
@@ -161,6 +173,11 @@ class Kit:
         )
         self._reply_bytes = (limits or Limits()).reply_bytes
         self._effects = {} if effects is None else dict(effects)
+        for name in map(effect_name, self._effects):
+            if name not in self.app.effects:
+                raise ConfigError(
+                    f"a kit takes fakes of effects that the App names; {unknown('effect', name, self.app.effects)}"
+                )
         self.call = caller_of(self)
         self._chosen = itertools.count()
 

@@ -16,6 +16,7 @@ from penstock import (
 )
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.text import plan_text
+from penstock.errors import RequestError
 
 
 class Invoice(Entity, internal=("create", "delete")):
@@ -139,3 +140,21 @@ def test_wrong_marks_are_refused() -> None:
     )
     with pytest.raises(DefinitionError, match="@internal marks a method or a function"):
         internal(Pot)
+
+
+def test_refusal_of_an_unknown_method_names_open_methods_alone() -> None:
+    """A message to callers does not propose a handler that they cannot call."""
+
+    class Kettle(Entity, internal=("delete",)):
+        name: str = key()
+
+        def boil(self) -> None: ...
+
+        @internal
+        def descale(self) -> None: ...
+
+    with pytest.raises(RequestError) as caught:
+        App("kitchen", Kettle).signature("Kettle", "fly")
+    assert str(caught.value) == (
+        "there is no method of Kettle 'fly'; there are boil, create, exists, upsert"
+    )

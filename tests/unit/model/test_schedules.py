@@ -90,6 +90,7 @@ def test_ticks_that_are_a_little_late_all_run() -> None:
     [
         (lambda: every("5 minutes"), "needs a period such as 30s"),
         (lambda: every("0m"), "needs a period"),
+        (lambda: every(300), r'@every\(300\) needs a text: "30s"'),  # type: ignore[arg-type]
         (lambda: cron("30 2 * *", zone="UTC"), "five fields"),
         (lambda: cron("70 2 * * *", zone="UTC"), "Bad minute"),
         (lambda: cron("0 0 30 2 *", zone="UTC"), "Bad day-of-month|never fires"),

@@ -30,6 +30,9 @@ class Machine:
         self.count += by
         return self.count
 
+    def note_later(self) -> None:
+        penstock.send(self.note("called at once"))  # type: ignore[func-returns-value, arg-type]
+
     def note(self, text: str) -> None:
         self.notes.append(Note(self, text))
         self.seen[self] = {self}
@@ -97,6 +100,21 @@ def test_clock_wants_a_time_zone(kit: Kit) -> None:
     """A time without a zone is refused, because it names no instant."""
     with pytest.raises(ConfigError, match="has no time zone"):
         kit.clock.set(datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None))
+
+
+def test_mistakes_of_a_test_are_refused_with_the_remedy() -> None:
+    """A clock that moves by a number, a fake of an unknown effect, and a method that was called in place of sent."""
+    kit = Kit(app)
+    wrong: Any = 60
+    with pytest.raises(ConfigError, match=r"not by 60; write timedelta\(seconds=…\)"):
+        kit.clock.advance(wrong)
+    with pytest.raises(
+        ConfigError, match="effects that the App names; there is no effect 'charge'"
+    ):
+        Kit(app, effects={"charge": lambda: None})  # type: ignore[dict-item]
+    kit.call.Machine.create("m")
+    with pytest.raises(penstock.Aborted, match="not NoneType: write send"):
+        kit.call.Machine("m").note_later()
 
 
 def test_context_is_known_inside_only() -> None:
