@@ -254,14 +254,57 @@ def test_url_that_names_no_bucket_is_refused(tmp_path: Path, url: str) -> None:
         StoreRoot(url, tmp_path)
 
 
+def test_change_of_what_is_known_is_one_request(
+    far: StoreRoot, near: StoreRoot, proxy: HostileProxy
+) -> None:
+    """A name that nobody else has changed is asked for once; a change of another, or a lost answer, is found and kept."""
+
+    def change(text: bytes, known: shared_root.Found | None) -> shared_root.Found | None:
+        return far.change("a", lambda data: (data or b"") + text, known)
+
+    known = change(b"one", None)
+    proxy.asked.clear()
+    known = change(b", two", known)
+    assert [verb for verb, _ in proxy.asked] == ["PUT"]
+    near.change("a", lambda data: (data or b"") + b", of another")
+    known = change(b", three", known)
+    proxy.faults["PUT"] = deque([LOST_ANSWER])
+    known = change(b", four", known)
+    proxy.faults["PUT"] = deque([CONFLICT])
+    known = change(b", five", known)
+    assert near.get("a") == b"one, two, of another, three, four, five"
+    assert far.change("a", lambda data: data, known) == known, "nothing was to be changed"
+    near.replace("a", b"other")
+    kept = far.change("a", lambda data: None, known)
+    assert kept is not None
+    assert kept.data == b"other", "what is known is asked for before it is left as it is"
+
+
+def test_parts_are_put_at_the_same_time(
+    far: StoreRoot, near: StoreRoot, proxy: HostileProxy
+) -> None:
+    """Each waits until all of them are under way; the error of one is the error of all, after the others have ended."""
+    together = threading.Barrier(3)
+    proxy.faults["PUT"] = deque([Fault(first=lambda path: together.wait(LONG_S))] * 3)
+    far.add_all({name: name.encode() for name in ("a", "b", "c")}, at_once=True)
+    assert [near.get(name) for name in ("a", "b", "c")] == [b"a", b"b", b"c"]
+    proxy.faults["PUT"] = deque([Fault(reaches=False, status=403, code="AccessDenied")])
+    with pytest.raises(OSError, match="refuses the credentials"):
+        far.add_all({"d": b"", "e": b""}, at_once=True)
+    assert near.has("d") != near.has("e")
+
+
 def test_store_is_used_in_forks_of_its_users(near: StoreRoot) -> None:
     """A child and its child have no threads of the client; they load it anew, and the parent goes on."""
     near.add("a", b"one")
 
+    def change(text: bytes) -> None:
+        near.change("a", lambda data: (data or b"") + text)
+
     def child() -> None:
-        near.change("a", lambda data: (data or b"") + b", two")
-        _in_child(lambda: near.change("a", lambda data: (data or b"") + b", three"))
-        near.change("a", lambda data: (data or b"") + b", four")
+        change(b", two")
+        _in_child(lambda: change(b", three"))
+        change(b", four")
 
     _in_child(child)
     assert near.get("a") == b"one, two, three, four"

@@ -17,7 +17,7 @@ from penstock.files import store_root
 from penstock.files.store_root import StoreRoot
 from penstock.journal import segments
 from penstock.journal.action import commit_text
-from penstock.journal.api import Commit, CompactionPolicy
+from penstock.journal.api import SCHEMAS, Commit, CompactionPolicy, PartKind
 from penstock.journal.compaction import Compaction
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.segments import Segments
@@ -102,6 +102,34 @@ def test_of_two_drivers_at_once_one_commits_an_epoch(
             (winner,) = [commit for commit in outcomes if commit is not None]
             winners.append(winner)
     assert list(DeltaJournal(near, "shop").commits(Epoch(0))) == winners
+
+
+def test_epoch_costs_a_put_for_each_part_and_one_for_its_commit(
+    driver: DeltaJournal,
+    store_server: StoreServer,
+    near: StoreRoot,
+    proxy: HostileProxy,
+    tmp_path: Path,
+) -> None:
+    """A driver asks for nothing else; who follows gets the commit with the look that finds it."""
+    with HostileProxy(store_server.port) as other:
+        follower = DeltaJournal(
+            store_server.root(tmp_path / "other", tmp_path.name, other.port), "shop"
+        )
+        assert driver.last() == follower.last() is not None
+        for epoch in (1, 2):
+            proxy.asked.clear()
+            other.asked.clear()
+            rows = {
+                kind: SCHEMAS[kind].empty_table()
+                for kind in (PartKind.CHANGES, PartKind.TRANSACTIONS)
+            }
+            parts = tuple(driver.write_all(rows, f"e{epoch}-of-driver"))
+            commit = replace(commit_of(epoch), parts=parts)
+            driver.commit(commit)
+            assert [verb for verb, _ in proxy.asked] == ["PUT"] * 3
+            assert follower.wait(Epoch(epoch - 1), 60_000) == commit
+            assert [verb for verb, _ in other.asked] == ["GET"]
 
 
 def test_commit_of_unknown_outcome_can_be_repeated(

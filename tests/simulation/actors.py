@@ -15,6 +15,7 @@ from typing import Any, Final
 from penstock.base.decision import Now, Pause
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Fenced, JournalUnavailable
+from penstock.files.shared_root import Found
 from penstock.files.store_answers import Get, changing, creating, repeating
 from penstock.journal import head
 from penstock.journal.head import Head, following, forgettable
@@ -83,7 +84,7 @@ class HostJournal:
         """Commit an epoch, until its outcome is known."""
         while True:
             try:
-                newest = yield from self.newest()
+                newest = yield from self.through(self.head.beginning(epoch))
                 decision = self.head.committing(epoch, text.encode(), newest)
                 yield from self.through(decision)
             except (JournalUnavailable, OSError):
@@ -105,8 +106,13 @@ class HostJournal:
         return text
 
     def follow(self, epoch: Epoch, timeout_s: float) -> Task:
-        """Wait for an epoch."""
-        return (yield from self.through(following(epoch, timeout_s, _LOOK_S)))
+        """Wait for an epoch, as `CommitLog.wait` does, and return the newest one that is known then."""
+        is_next = yield from self.through(self.head.is_next(epoch))
+        if not is_next and epoch <= (newest := (yield from self.newest())):
+            return newest
+        if (yield from self.through(following(epoch, timeout_s, _LOOK_S))):
+            return (yield from self.through(self.head.finding(epoch)))
+        return self.head.newest
 
     def refresh(self) -> Task:
         """List the segments."""
@@ -215,6 +221,7 @@ def driver(world: World, process: Process) -> Task:
     """Take the lease, and commit epochs until another driver does."""
     host, chance = process.host, world.random.uniform
     mine = Lease(run=process.name, host=f"host{host.number}", name=f"host{host.number}", pid=1)
+    known: list[Found | None] = [None]
 
     def answer(ask: Any) -> Task:
         match ask:
@@ -224,16 +231,15 @@ def driver(world: World, process: Process) -> Task:
                 write: Any = Write(f"{_LEASE}-{host.number}", b"")
                 return (yield from repeating(write, chance, _PATIENCE_S))
             case lease.Change():
-                took = False
+                took: list[bool] = []
 
                 def edit(present: bytes | None) -> bytes | None:
-                    nonlocal took
                     after = ask.edit(present)
-                    took = after is not None
+                    took.append(after is not None)
                     return after
 
-                yield from changing(_LEASE, edit, chance, _PATIENCE_S)
-                return took
+                known[0] = yield from changing(_LEASE, edit, chance, _PATIENCE_S, known[0])
+                return took[-1]
             case _:
                 return (yield ask)
 
@@ -302,9 +308,9 @@ def gateway(world: World, process: Process) -> Task:
     """Follow the journal from its beginning, and know the replies."""
     journal, facts = HostJournal(world), process.host.facts
     facts["seen"], facts["replies"] = [], {}
+    newest = BEFORE_FIRST
     while True:
         try:
-            newest = yield from journal.newest()
             while (epoch := Epoch(len(facts["seen"]))) <= newest:
                 text = yield from journal.get(epoch)
                 facts["seen"].append(text)
@@ -313,7 +319,7 @@ def gateway(world: World, process: Process) -> Task:
                     facts["replies"].setdefault(request_id, []).append(reply)
                 if sum(commit["accounts"]) != 100 * _ACCOUNTS:
                     world.failures.append(f"money is lost in epoch {epoch}: {text}")
-            yield from journal.follow(epoch, 5.0)
+            newest = yield from journal.follow(epoch, 5.0)
         except OSError:
             yield Pause(0.5)
 

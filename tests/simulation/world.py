@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from penstock.base.decision import Now, Pause
 from penstock.base.ids import Epoch
-from penstock.files.store_answers import ConditionFailed, Found, Get, Put
+from penstock.files.shared_root import Found
+from penstock.files.store_answers import ConditionFailed, Get, Put
 from penstock.journal.head import Clocks
 
 Task = Generator[Any, Any, Any]
@@ -297,7 +298,10 @@ class World:
             case Fetch(position):
                 return self.log[position : position + 8], None
             case Put() | Write() | Remove() as ask:
-                return None, self._written(ask)
+                error = self._written(ask)
+                return None if error or isinstance(ask, Remove) else self.objects[
+                    ask.name
+                ].tag, error
             case Names(prefix):
                 objects = sorted(self.objects.items())
                 return {

@@ -7,8 +7,9 @@ durable, except for that of `create_all`. The functions raise `OSError`; callers
 import _thread
 import os
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -98,21 +99,30 @@ def _sync_together(descriptors: Sequence[int]) -> None:
     A file system writes its own journal once for all of them. In turn, each sync waits for the write before it: two files
     with their folders take 6 ms so, and 1 ms together.
     """
-    own, *others = descriptors
+    done_together([partial(os.fsync, descriptor) for descriptor in descriptors])
+
+
+def done_together(works: Sequence[Callable[[], object]]) -> None:
+    """Do a few works at the same time, each of which waits for a disk or a network; return when all of them have ended.
+
+    Raises:
+        OSError: One of them has failed.
+    """
+    own, *others = works
     running: list[tuple[_thread.LockType, list[OSError | None]]] = []
     try:
-        for descriptor in others:
+        for work in others:
             ended, outcome = _thread.allocate_lock(), list[OSError | None]()
             ended.acquire()
             try:
-                # The start of a `Thread` waits until it runs, which takes longer than the sync. A fork would lack the
+                # The start of a `Thread` waits until it runs, which takes longer than a sync. A fork would lack the
                 # threads of a pool that stays.
-                _thread.start_new_thread(_sync_in_thread, (descriptor, ended, outcome))
+                _thread.start_new_thread(_done_in_thread, (work, ended, outcome))
             except RuntimeError:  # the system allows no further thread
-                os.fsync(descriptor)
+                work()
             else:
                 running.append((ended, outcome))
-        os.fsync(own)
+        own()
     finally:
         for ended, _ in running:  # a descriptor stays open until its sync has ended
             ended.acquire()
@@ -121,11 +131,11 @@ def _sync_together(descriptors: Sequence[int]) -> None:
             raise error
 
 
-def _sync_in_thread(
-    descriptor: int, ended: _thread.LockType, outcome: list[OSError | None]
+def _done_in_thread(
+    work: Callable[[], object], ended: _thread.LockType, outcome: list[OSError | None]
 ) -> None:
     try:
-        os.fsync(descriptor)
+        work()
         outcome.append(None)
     except OSError as error:
         outcome.append(error)

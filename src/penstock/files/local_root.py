@@ -11,7 +11,7 @@ from typing import Final
 from penstock.files import durable
 from penstock.files.bell import Bell
 from penstock.files.lock import locked_directory
-from penstock.files.shared_root import SharedRoot, UnclearOutcome
+from penstock.files.shared_root import Found, SharedRoot, UnclearOutcome
 
 _LOOK_S: Final = (0.001, 0.005)
 """The pauses between two looks in a folder that cannot be watched."""
@@ -97,7 +97,12 @@ class LocalRoot:
         """Give a name other bytes."""
         durable.replace(self._path(name), data)
 
-    def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
+    def change(
+        self,
+        name: str,
+        edit: Callable[[bytes | None], bytes | None],
+        known: Found | None = None,
+    ) -> None:
         """Replace what `edit` changes, as the port says."""
         path = self._path(name)
         with locked_directory(path.parent):

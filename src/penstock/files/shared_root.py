@@ -12,6 +12,7 @@ is durable. All methods raise `OSError` if the disk or the store fails; callers 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
 
@@ -48,6 +49,14 @@ class UnclearOutcome(OSError):
 
     The same call with the same bytes finds out.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The bytes of a name, and their tag; both are None if the name does not exist."""
+
+    data: bytes | None
+    tag: str | None
 
 
 class SharedRoot(Protocol):
@@ -112,12 +121,21 @@ class SharedRoot(Protocol):
     def replace(self, name: str, data: bytes) -> None:
         """Give a name other bytes; a reader gets the former ones or these."""
 
-    def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
+    def change(
+        self,
+        name: str,
+        edit: Callable[[bytes | None], bytes | None],
+        known: Found | None = None,
+    ) -> Found | None:
         """Replace the bytes of a name by those that `edit` returns; no change of another process is lost.
 
         Args:
             edit: Gets the bytes, None if the name does not exist, and returns the new ones, None to leave the name as
                 it is. It may be called several times, because others change the name meanwhile.
+            known: What the last call has returned. If it still is so, a far root is asked once and not twice.
+
+        Returns:
+            What the name has now; None if that would save no question of the next call.
         """
 
     def writing(self, name: str) -> AbstractContextManager[Path]:

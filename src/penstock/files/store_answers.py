@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.base.decision import Now, Pause
-from penstock.files.shared_root import UnclearOutcome
+from penstock.files.shared_root import Found, UnclearOutcome
 
 _PAUSE_FIRST_S: Final = 0.02
 _PAUSE_LAST_S: Final = 1.0
@@ -32,7 +32,7 @@ class Refused(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Ask to put bytes under a name that does not exist, or has a tag.
+    """Ask to put bytes under a name that does not exist, or has a tag; their own tag.
 
     Attributes:
         tag: The tag of the bytes to replace; None if the name must not exist.
@@ -45,7 +45,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Ask for the bytes of a name and their tag, as `Found`."""
+    """Ask for what a name has: `Found`."""
 
     name: str
 
@@ -55,14 +55,6 @@ class Request:
     """Ask for any other request, which may be repeated."""
 
     send: Callable[[], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The answer to `Get`; both are None if the name does not exist."""
-
-    data: bytes | None
-    tag: str | None
 
 
 Ask = Put | Get | Request | Now | Pause
@@ -109,25 +101,46 @@ def changing(
     edit: Callable[[bytes | None], bytes | None],
     chance: Chance,
     patience_s: float,
-) -> Generator[Ask, Any, None]:
+    known: Found | None = None,
+) -> Generator[Ask, Any, Found]:
     """Replace the bytes of a name by those that `edit` returns, as `SharedRoot.change` says."""
-    asked: bytes | None = None
+    asked = None if known is None else edit(known.data)
+    if known is not None and asked is not None and asked != known.data:
+        # The condition tells whether the name still has what is known.
+        with suppress(ConditionFailed):
+            put = Put(name, asked, known.tag)
+            return Found(asked, (yield from repeating(put, chance, patience_s)))
+    return (yield from _changing_present(name, edit, chance, patience_s, asked))
+
+
+def _changing_present(
+    name: str,
+    edit: Callable[[bytes | None], bytes | None],
+    chance: Chance,
+    patience_s: float,
+    asked: bytes | None,
+) -> Generator[Ask, Any, Found]:
+    """Do what `changing` does, from what the name has now.
+
+    Args:
+        asked: The bytes that were perhaps put already.
+    """
     tag: str | None = ""  # of the bytes that were to be replaced last
     for_s = pauses(chance)
     deadline = (yield Now()) + patience_s
     while True:
-        present = yield from repeating(Get(name), chance, patience_s)
+        present: Found = yield from repeating(Get(name), chance, patience_s)
         if (
             asked is not None and present.data == asked
         ):  # the answer was lost, the repetition refused
-            return
+            return present
         if present.tag != tag:  # others change the name, so it is worth while
             tag, for_s, deadline = present.tag, pauses(chance), (yield Now()) + patience_s
         asked = edit(present.data)
         if asked is None or asked == present.data:
-            return
+            return present
         try:
-            yield from repeating(Put(name, asked, tag), chance, patience_s)
+            written = yield from repeating(Put(name, asked, tag), chance, patience_s)
         except ConditionFailed:
             # Perhaps nobody has changed the name: S3 also says "conflict" of requests that it has not compared.
             pause_s = next(for_s)
@@ -135,7 +148,7 @@ def changing(
                 raise
             yield Pause(pause_s)
         else:
-            return
+            return Found(asked, written)
 
 
 def repeating(

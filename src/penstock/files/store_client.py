@@ -51,6 +51,18 @@ class _Patience(NamedTuple):
     factor: int = 1
 
 
+class Written(NamedTuple):
+    """What a store says of an object that it has written.
+
+    Attributes:
+        tag: The tag of its bytes.
+        version: Its version; None if the bucket has no versions.
+    """
+
+    tag: str | None
+    version: str | None
+
+
 _ONCE: Final = _Patience()
 _PARTS: Final = _Patience(repeats=6, factor=12)
 
@@ -98,8 +110,8 @@ class Client:
 
     def put(
         self, key: str, data: bytes | memoryview | Path, mode: "PutMode" = "overwrite"
-    ) -> str | None:
-        """Write an object, and return its version; None if the bucket has no versions.
+    ) -> Written:
+        """Write an object.
 
         Args:
             data: Its bytes, or a file with them. If they are many, they are sent in parts, unless there is a condition.
@@ -112,16 +124,15 @@ class Client:
             # There was no condition: the store does not like another request that it has at the same time.
             raise OSError(errno.EBUSY, error.strerror) from error
 
-    def _put_whole(self, key: str, data: bytes | memoryview | Path, mode: "PutMode") -> str | None:
+    def _put_whole(self, key: str, data: bytes | memoryview | Path, mode: "PutMode") -> Written:
         answer = self._asked(
             lambda library, store: library.put(store, key, data, mode=mode, use_multipart=False),
             "put",
             _bytes_of(data),
         )
-        version: str | None = answer["version"]
-        return version
+        return Written(answer["e_tag"], answer["version"])
 
-    def _put_anyway(self, key: str, data: bytes | memoryview | Path) -> str | None:
+    def _put_anyway(self, key: str, data: bytes | memoryview | Path) -> Written:
         size = _bytes_of(data)
         if size <= _PIECE:
             return self._put_whole(key, data, "overwrite")
@@ -134,8 +145,7 @@ class Client:
             size,
             patience=_PARTS,
         )
-        version: str | None = answer["version"]
-        return version
+        return Written(answer["e_tag"], answer["version"])
 
     def get(self, key: str) -> tuple[bytes, str | None]:
         """Return the bytes of an object and its tag."""

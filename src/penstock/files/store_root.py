@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock.base.decision import Now, Pause, carried_out
 from penstock.errors import ConfigError
 from penstock.files.bell import Bell
+from penstock.files.durable import done_together
 from penstock.files.layout import PROBE
 from penstock.files.lock import locked_file
-from penstock.files.shared_root import SCHEME, is_patient, place_of
+from penstock.files.shared_root import SCHEME, Found, is_patient, place_of
 from penstock.files.store_answers import (
     Ask,
-    Found,
     Get,
     Put,
     Refused,
@@ -116,17 +116,24 @@ class StoreRoot:
 
     def add_all(self, files: Mapping[str, bytes | memoryview], *, at_once: bool) -> None:
         """Write names that no other process writes; a store answers when they are durable."""
-        for name, data in files.items():
-            self.add(name, data)
+        # They are the parts of a task, one for each kind of rows, so there are few of them.
+        done_together([partial(self.add, name, data) for name, data in files.items()])
 
     def replace(self, name: str, data: bytes | memoryview) -> None:
         """Give a name other bytes."""
         plain = memoryview(data).cast("B")  # buffers of Arrow have signed bytes
         self._asked(lambda: self._client.put(self._key(name), plain))
 
-    def change(self, name: str, edit: Callable[[bytes | None], bytes | None]) -> None:
+    def change(
+        self,
+        name: str,
+        edit: Callable[[bytes | None], bytes | None],
+        known: Found | None = None,
+    ) -> Found | None:
         """Replace the bytes of a name by those that `edit` returns, as the port says."""
-        carried_out(changing(name, edit, random.uniform, _patience_s()), self._answer)
+        decision = changing(name, edit, random.uniform, _patience_s(), known)
+        found: Found = carried_out(decision, self._answer)
+        return found
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
@@ -247,7 +254,7 @@ class StoreRoot:
         """
         name = f"{PROBE}/{secrets.token_hex(8)}-version"
         try:
-            version = self._asked(lambda: self._client.put(self._key(name), b""))
+            version = self._asked(lambda: self._client.put(self._key(name), b"")).version
             self.remove(name)
         except OSError as error:
             raise self._unusable(error) from error
@@ -322,8 +329,7 @@ class StoreRoot:
                 return None
             case Put(name, data, tag):
                 mode: PutMode = "create" if tag is None else {"e_tag": tag}
-                self._client.put(self._key(name), data, mode)
-                return None
+                return self._client.put(self._key(name), data, mode).tag
             case Get(name):
                 return self._found(name)
             case Request(send):

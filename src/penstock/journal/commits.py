@@ -86,6 +86,8 @@ class CommitLog:
         self._bell: Bell | None = None
         self._head = Head(app, root.keeps_s)
         self._looked_s = self._grown_s = time.monotonic()
+        # The epoch whose name was found last in a far root, and its bytes.
+        self._seen: tuple[Epoch | None, bytes] = None, b""
 
     @property
     def known(self) -> Epoch:
@@ -119,10 +121,12 @@ class CommitLog:
 
     def put(self, commit: Commit) -> None:
         """Make a commit durable under its name, after its parts."""
-        newest = self.newest()
+        self.check_open()
         text = action.commit_text(commit, self._app)
         parts = [part.path for part in commit.parts]
         with storage(f"commit epoch {commit.epoch}"):
+            with self._lock:
+                newest = carried_out(self._head.beginning(commit.epoch), self._answer)
             carried_out(self._head.committing(commit.epoch, text, newest, parts), self._answer)
         self.committed(commit.epoch)
 
@@ -137,7 +141,7 @@ class CommitLog:
         answer: object = None
         match ask:
             case Has(epoch):
-                answer = self.root.has(self.name_of(epoch))
+                answer = self._has(epoch)
             case Merged():
                 answer = self._merged()
             case Now():
@@ -155,6 +159,18 @@ class CommitLog:
                     "only those who wait for an epoch pause, and `wait` answers them"
                 )
         return answer
+
+    def _has(self, epoch: Epoch) -> bool:
+        self._looked_s = time.monotonic()
+        name = self.name_of(epoch)
+        if not self.root.is_far:
+            return self.root.has(name)
+        # With the bytes, which are few, the question costs the same. Whoever asks wants them next.
+        try:
+            self._seen = epoch, self.root.get(name)
+        except FileNotFoundError:
+            return False
+        return True
 
     def get(self, epoch: Epoch) -> Commit:
         """Return the commit of an epoch that exists.
@@ -192,10 +208,15 @@ class CommitLog:
         """
         assert epoch >= 0, "epochs count from 0"
         assert timeout_ms >= 0, "time does not run backwards"
-        if epoch <= self.newest():
-            return True
-        if not timeout_ms:  # it has just looked, and each look may be a question to a store
-            return False
+        self.check_open()
+        with self._lock, storage(f"look for epoch {epoch}"):
+            is_next = carried_out(self._head.is_next(epoch), self._answer)
+        # Otherwise the first look below is enough: each may be paid for.
+        if not (is_next and timeout_ms):
+            if epoch <= self.newest():
+                return True
+            if not timeout_ms:
+                return False
         bell = self._followed()
         heard = bell.rings
 
@@ -209,8 +230,12 @@ class CommitLog:
             return self._answer(ask)
 
         with storage(f"wait for epoch {epoch}"):
-            exists = carried_out(following(epoch, timeout_ms / 1000, bell.look_s), answer)
-        return exists and epoch <= self.newest()
+            if not carried_out(following(epoch, timeout_ms / 1000, bell.look_s), answer):
+                return False
+            with self._lock:
+                newest = carried_out(self._head.finding(epoch), self._answer)
+                self._grown_s = time.monotonic()
+        return epoch <= newest
 
     def _followed(self) -> Bell:
         """Return the bell of those who wait for epochs."""
@@ -311,6 +336,9 @@ class CommitLog:
         return count, max(versions, default=-1), condensed, last
 
     def _parse(self, epoch: Epoch) -> CommitText | CommitFlaw:
+        seen, data = self._seen
+        if seen == epoch:
+            return action.parse(data)
         try:
             return action.parse(self.root.get(self.name_of(epoch)))
         except FileNotFoundError:

@@ -65,6 +65,9 @@ _SETTLE: Final = Settle()
 _CLOCKS: Final = Clocks()
 _NOW: Final = Now()
 
+_LONGER: Final = 1.5
+"""The growth of the pauses between two looks: an epoch is seen too late by a sixth of its time on average, and costs few looks."""
+
 
 class Head:
     """What one process knows of the newest epoch.
@@ -110,17 +113,41 @@ class Head:
 
     def _removable(self) -> Generator[Ask, Any, Epoch]:
         """Find the newest epoch whose commit may have been merged and removed since the last look for the newest."""
-        if self._keeps_s and self.newest is not None:
-            since = [now - then for now, then in zip((yield _CLOCKS), self._looked, strict=True)]
-            if max(since) < self._keeps_s / 2:
-                return BEFORE_FIRST
+        if (yield from self._looked_lately()):
+            return BEFORE_FIRST
         merged: Epoch = yield _MERGED
         return merged
+
+    def _looked_lately(self) -> Generator[Ask, Any, bool]:
+        """Say whether no name that was free at the last look can be an old one."""
+        if not self._keeps_s or self.newest is None:
+            return False
+        since = [now - then for now, then in zip((yield _CLOCKS), self._looked, strict=True)]
+        is_late: bool = max(since) >= self._keeps_s / 2
+        return not is_late
+
+    def is_next(self, epoch: Epoch) -> Generator[Ask, Any, bool]:
+        """Say whether the name of an epoch alone tells whether it is committed, without a look for the newest one."""
+        return epoch - 1 == self.newest and (yield from self._looked_lately())
+
+    def finding(self, epoch: Epoch) -> Generator[Ask, Any, Epoch]:
+        """Take note that an epoch has its name, and return the newest committed epoch; it is durable."""
+        if not (yield from self.is_next(epoch)):
+            return (yield from self.looking())
+        yield _SETTLE
+        self.newest = epoch
+        return epoch
+
+    def beginning(self, epoch: Epoch) -> Generator[Ask, Any, Epoch]:
+        """Find the newest committed epoch before the commit of an epoch, for `committing`."""
+        # A rival's name fails the create, so a look before it would only cost its time.
+        is_next = yield from self.is_next(epoch)
+        return Epoch(epoch - 1) if is_next else (yield from self.looking())
 
     def committing(
         self, epoch: Epoch, text: bytes, newest: Epoch, parts: Sequence[str] = ()
     ) -> Generator[Ask, Any, None]:
-        """Create the commit of an epoch, after a look that has found `newest`.
+        """Create the commit of an epoch, after `beginning` has found `newest`.
 
         Args:
             parts: The paths of the parts that the text names.
@@ -135,15 +162,20 @@ class Head:
         # The name of an unclear commit may be free by now, although the look is new: its epoch was merged meanwhile.
         if epoch <= newest and (text != self._doubtful or (yield _MERGED) >= epoch):
             raise self._fenced(epoch)
+        former, self._doubtful = self._doubtful, text
+        is_ours = False
         try:
             is_ours = yield Create(epoch, text, parts)
-        except UnclearOutcome as error:
-            self._doubtful = text
+            # The name may have been free because its commit was merged and removed.
+            is_old = is_ours and (yield from self._removable()) >= epoch
+        except OSError as error:
+            if not (is_ours or isinstance(error, UnclearOutcome)):
+                self._doubtful = former
+                raise
             raise UnclearCommit(
                 f"cannot make sure of epoch {epoch}, whose outcome is unknown: {error.strerror}"
             ) from error
-        # The name may have been free because its commit was merged and removed.
-        if not is_ours or (yield from self._removable()) >= epoch:
+        if is_old or not is_ours:
             raise self._fenced(epoch)
         self._doubtful = None
 
@@ -170,7 +202,7 @@ def following(
         if left_s <= 0:
             return False
         yield Pause(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, longest_s)
+        pause_s = min(_LONGER * pause_s, longest_s)
     return True
 
 

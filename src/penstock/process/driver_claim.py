@@ -25,7 +25,7 @@ from penstock.errors import Fenced, JournalUnavailable
 from penstock.files.durable import storage
 from penstock.files.layout import LEASE
 from penstock.files.roots import shared_root, store_of
-from penstock.files.shared_root import SharedRoot
+from penstock.files.shared_root import Found, SharedRoot
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.process.lease import (
@@ -185,6 +185,7 @@ class _LeaseThread:
         host, name = _host_of(data), socket.gethostname()
         self._mine = Lease(run=secrets.token_hex(8), host=host, name=name, pid=os.getpid())
         self._root: SharedRoot = shared_root(data)
+        self._known: Found | None = None
         self._on_loss = on_loss
         self._held, self._ending = threading.Event(), threading.Event()
         self._looked = threading.Event()
@@ -252,7 +253,7 @@ class _LeaseThread:
             after = ask.edit(present, self.newest)
             return after
 
-        self._root.change(LEASE, edit)
+        self._known = self._root.change(LEASE, edit, self._known)
         return after is not None
 
 

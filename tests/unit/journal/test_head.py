@@ -42,8 +42,8 @@ class Names:
 
 
 def commit(head: Head, names: Names, epoch: int, text: bytes) -> None:
-    """Commit an epoch after a look."""
-    newest = carried_out(head.looking(), names.answer)
+    """Commit an epoch."""
+    newest = carried_out(head.beginning(Epoch(epoch)), names.answer)
     carried_out(head.committing(Epoch(epoch), text, newest), names.answer)
     head.committed(Epoch(epoch))
 
