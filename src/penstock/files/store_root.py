@@ -132,8 +132,8 @@ class StoreRoot:
     ) -> Found | None:
         """Replace the bytes of a name by those that `edit` returns, as the port says."""
         decision = changing(name, edit, random.uniform, _patience_s(), known)
-        found: Found = carried_out(decision, self._answer)
-        return found
+        present: Found = carried_out(decision, self._answer)
+        return present
 
     @contextmanager
     def writing(self, name: str) -> Iterator[Path]:
