@@ -180,6 +180,7 @@ def violations(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize("opened", WITH_KEYBOARD, indirect=True, scope="module")
+@pytest.mark.turns(3, "console")
 def test_keyboard_reaches_every_control_and_shows_the_focus(opened: Page) -> None:
     """The tabulator stops at each control, the skip link first, and each stop is marked."""
     wanted = set(opened.browser.execute_script(CONTROLS))
@@ -194,10 +195,14 @@ def test_keyboard_reaches_every_control_and_shows_the_focus(opened: Page) -> Non
 
 
 @pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
-def test_page_passes_the_audit(opened: Page) -> None:
-    """Names, roles, contrast, landmarks, headings, lists, tables and ids are as WCAG wants them.
+@pytest.mark.turns(5, "console")
+def test_page_serves_everyone(opened: Page, shop: RunningConsole) -> None:
+    """It passes the audit, fits into a narrow window, asks no other machine, and leaves no complaint.
 
-    A head of a table begins with a capital, unless it is the name of an attribute or a column.
+    Names, roles, contrast, landmarks, headings, lists, tables and ids are as WCAG wants them. A head of a table begins with
+    a capital, unless it is the name of an attribute or a column. At 360 pixels nothing scrolls sideways, and no table has a
+    column that is cut; the graph alone scrolls in its frame. The browser's console has no message, but for what is asked for
+    and missing.
     """
     opened.browser.execute_script(UNFOLD)
     assert violations(opened) == []
@@ -206,6 +211,14 @@ def test_page_passes_the_audit(opened: Page) -> None:
     assert levels[0] == 1
     heads = opened.browser.execute_script(HEADS)
     assert [head for head in heads if not head[:1].isupper()] == []
+    narrow(opened, 360)
+    assert opened.browser.execute_script(OVERFLOW) == 0
+    assert opened.browser.execute_script(CUT) == []
+    asked = {urlsplit(address) for address in opened.addresses()}
+    hosts = {one.netloc for one in asked if one.scheme in ("http", "https", "ws", "wss")}
+    assert hosts == {urlsplit(shop.url).netloc}
+    assert {one.scheme for one in asked} <= {"http", "about", "data"}
+    assert [text for text in opened.complaints() if " 404 " not in text] == []
 
 
 def test_a_form_with_errors_passes_the_audit(audited: Page) -> None:
@@ -217,15 +230,6 @@ def test_a_form_with_errors_passes_the_audit(audited: Page) -> None:
     assert violations(audited) == []
 
 
-@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
-def test_narrow_window_never_scrolls_sideways(opened: Page) -> None:
-    """At 360 pixels, no table has a column that is cut; the graph alone scrolls in its frame."""
-    narrow(opened, 360)
-    opened.browser.execute_script(UNFOLD)
-    assert opened.browser.execute_script(OVERFLOW) == 0
-    assert opened.browser.execute_script(CUT) == []
-
-
 @pytest.mark.parametrize("place", ["/entities/Item", "/sql", "/try"])
 def test_long_names_never_scroll_sideways(audited: Page, place: str) -> None:
     """At 360 pixels, names of sixty letters without a space are broken where they are names."""
@@ -234,21 +238,6 @@ def test_long_names_never_scroll_sideways(audited: Page, place: str) -> None:
     narrow(audited, 360)
     assert audited.browser.execute_script(LENGTHEN) > 0
     assert audited.browser.execute_script(OVERFLOW) == 0
-
-
-@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
-def test_nothing_is_asked_of_other_machines(opened: Page, shop: RunningConsole) -> None:
-    """Every page works offline: all that the browser asked for since it was opened is the gateway's."""
-    asked = {urlsplit(address) for address in opened.addresses()}
-    hosts = {one.netloc for one in asked if one.scheme in ("http", "https", "ws", "wss")}
-    assert hosts == {urlsplit(shop.url).netloc}
-    assert {one.scheme for one in asked} <= {"http", "about", "data"}
-
-
-@pytest.mark.parametrize("opened", PAGES, indirect=True, scope="module")
-def test_browser_complains_of_nothing(opened: Page) -> None:
-    """A page leaves no message in the browser's console, but for what is asked for and missing."""
-    assert [text for text in opened.complaints() if " 404 " not in text] == []
 
 
 def test_sign_in_passes_the_audit(audited: Page) -> None:
