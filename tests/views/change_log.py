@@ -85,7 +85,7 @@ def _await_ends(admin: AdminClient, parts: list[TopicPartition]) -> None:
             ends = [[each.result().offset for each in answers.values()] for answers in asked]
             if ends[0] == ends[1]:
                 return
-        sleep(0.01)
+        sleep(0.1)
 
 
 def _decoded(data: Any) -> Any:

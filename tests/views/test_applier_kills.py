@@ -48,6 +48,7 @@ class Store(NamedTuple):
         shown: Reads its epoch and rows in one transaction.
         kills: The number of kills, unless the environment sets another.
         told: Reads its epoch alone, where that takes less.
+        look_s: Seconds between two looks at its epoch; one at Kafka takes a new consumer, and 0.1 s of a processor.
     """
 
     spec: str
@@ -55,6 +56,11 @@ class Store(NamedTuple):
     shown: Callable[[], tuple[int, Rows]]
     kills: int
     told: Callable[[], int] | None = None
+    look_s: float = 0.002
+
+    def await_epoch(self, condition: Callable[[int], bool], what: str) -> None:
+        """Wait until the view shows such an epoch."""
+        wait_for(lambda: condition(self.epoch()), what, look_s=self.look_s)
 
     def epoch(self) -> int:
         """Return the epoch that the view shows; -2 before it has tables."""
@@ -79,7 +85,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         url = f"kafka://{servers}/{prefix}?partitions=2"
         shown = partial(shown_in_kafka, servers, prefix)
         told = partial(epoch_in_kafka, servers, prefix)
-        return Store(f"{spec}in_kafka", url, shown, 3, told)
+        return Store(f"{spec}in_kafka", url, shown, 3, told, look_s=0.2)
     cluster: Cluster = request.getfixturevalue("postgres")
     with psycopg.connect(cluster.address) as connection:
         connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
@@ -105,7 +111,7 @@ def test_kills_leave_whole_epochs(tmp_path: Path, book: Book, store: Store, seed
     for _ in range(kills):
         before = store.epoch()
         with feeding(store.spec, tmp_path, NAME, store.url):
-            wait_for(lambda: store.epoch() > before, "progress", look_s=0.002)  # noqa: B023
+            store.await_epoch(before.__lt__, "progress")
             for _ in range(draw.randrange(8)):
                 book.write(20)
                 time.sleep(draw.random() / 50)
@@ -115,7 +121,7 @@ def test_kills_leave_whole_epochs(tmp_path: Path, book: Book, store: Store, seed
         book.write(20)
     assert len(epochs) > kills // 2
     with feeding(store.spec, tmp_path, NAME, store.url):
-        wait_for(lambda: store.epoch() == book.epoch, "the last epoch")
+        store.await_epoch(book.epoch.__eq__, "the last epoch")
     assert store.shown()[1] == book.expected[book.epoch]
 
 
@@ -126,7 +132,7 @@ def test_stopped_applier_wakes_up_late(tmp_path: Path, book: Book, store: Store)
         book.write(20)
     with feeding(store.spec, tmp_path, NAME, store.url) as first:
         for _ in range(store.kills // 2):
-            wait_for(lambda: store.epoch() == book.epoch, "the newest epoch")
+            store.await_epoch(book.epoch.__eq__, "the newest epoch")
             book.write(20)
             os.kill(first, signal.SIGSTOP)
             book.write(20)
@@ -135,7 +141,7 @@ def test_stopped_applier_wakes_up_late(tmp_path: Path, book: Book, store: Store)
                     # The first one may have been stopped inside of its transaction; then the other one waits for it.
                     time.sleep(0.3)
                     os.kill(first, signal.SIGCONT)
-                    wait_for(lambda: store.epoch() == book.epoch, "the newest epoch")
+                    store.await_epoch(book.epoch.__eq__, "the newest epoch")
             finally:
                 os.kill(first, signal.SIGCONT)
             assert store.shown()[1] == book.expected[book.epoch]

@@ -439,13 +439,17 @@ def test_brokers_that_are_away_delay_only_the_view(
         book = Book(journal, seed)
         book.write(20)
         with appliers(in_kafka, tmp_path, urls={VIEW: url}):
-            wait_for(lambda: _epoch(own_server, prefix) == book.epoch, "the newest epoch")
+            wait_for(
+                lambda: _epoch(own_server, prefix) == book.epoch, "the newest epoch", look_s=0.2
+            )
             (own_server.kill if fault == "kill" else own_server.stop)()
             try:
                 _write_until(book, lambda: _state(tmp_path) is ViewState.WAITING)
             finally:
                 (own_server.start if fault == "kill" else own_server.go_on)()
-            wait_for(lambda: _epoch(own_server, prefix) == book.epoch, "the newest epoch")
+            wait_for(
+                lambda: _epoch(own_server, prefix) == book.epoch, "the newest epoch", look_s=0.2
+            )
             assert _state(tmp_path) is ViewState.FOLLOWING
         shown, rows = shown_in_kafka(own_server.servers, prefix)
     assert (shown, rows) == (book.epoch, book.expected[book.epoch])

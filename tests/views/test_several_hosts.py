@@ -59,7 +59,7 @@ def follow(
     def write() -> None:
         for _ in range(EPOCHS):
             book.write(20)
-        wait_for(lambda: epoch() == book.epoch, "the newest epoch")
+        wait_for(lambda: epoch() == book.epoch, "the newest epoch", look_s=0.2)
         assert shown() == (book.epoch, book.expected[book.epoch])
 
     one, two = hosts

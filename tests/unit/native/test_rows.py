@@ -17,7 +17,7 @@ from tests.row_cases import (
     check_result,
 )
 
-CASES = 500  # scripts/fuzz_native runs thousands more, with sanitizers
+CASES = 150  # scripts/fuzz_native runs thousands more, with sanitizers, also in each scripts/test
 Check = Callable[[random.Random, float], bool]
 
 

@@ -275,7 +275,7 @@ def test_one_process_at_a_time_takes_snapshots(gallery: Gallery) -> None:
         assert (first, second) == (True, False)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     work=st.lists(
         st.one_of(
