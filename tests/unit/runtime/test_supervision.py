@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.base.ids import BEFORE_FIRST
-from penstock.errors import LogUnavailable, OperationalError
+from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Lsn
+from penstock.errors import EpochFailed, LogUnavailable, OperationalError
 from penstock.process.config import Config
 from penstock.runtime.spark import query as module
 from penstock.runtime.spark.query import SupervisedQuery
@@ -111,4 +111,35 @@ def test_stop_asks_no_java_that_has_ended(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("penstock.runtime.spark.runtime.java_has_ended", lambda: True)
     asked: Any = SimpleNamespace(stop=pytest.fail)
     runtime._query = asked
+    runtime.stop()
+
+
+def followers() -> int:
+    return sum(thread.name == "penstock-tail" for thread in threading.enumerate())
+
+
+def test_journal_is_followed_for_callers_of_this_process_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each epoch costs a follower a sync and the lock of the commits, so a driver without callers has none."""
+    monkeypatch.setattr("penstock.runtime.spark.runtime.java_has_ended", lambda: True)
+    before = followers()
+    runtime = SparkRuntime("tests.differential.machine:app", Config(tmp_path / "data"))
+    assert followers() == before
+    assert runtime.wait_until(Lsn(0), 10_000)
+    assert runtime.wait_until(Lsn(0), 10_000)
+    assert followers() == before + 1
+    runtime.stop()
+    assert followers() == before
+
+
+def test_first_caller_after_the_end_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No epoch will come, so no caller waits for its time limit."""
+    monkeypatch.setattr("penstock.runtime.spark.runtime.java_has_ended", lambda: True)
+    runtime = SparkRuntime("tests.differential.machine:app", Config(tmp_path / "data"))
+    runtime._give_up(RuntimeError("Java has ended"))
+    with pytest.raises(EpochFailed, match="the runtime has stopped: Java has ended"):
+        runtime._followed().wait((ONLY_PARTITION, Lsn(0)), 10_000)
     runtime.stop()

@@ -115,6 +115,7 @@ class SparkRuntime:
     """
 
     _supervisor: threading.Thread | None = None
+    _tail: JournalTail | None = None
 
     def __init__(self, spec: str, config: Config, jvm: Jvm | None = None) -> None:
         """Open log and journal.
@@ -140,7 +141,7 @@ class SparkRuntime:
         self._listeners: list[Callable[[EpochReport], None]] = [
             lambda report: self._right.tell(report.epoch)
         ]
-        self._tail = JournalTail(directory.resting(self.journal, self.log))
+        self._tail_lock = threading.Lock()
         self._pump = Pump(self.log, self._give_up)
         self._ticker = Ticker(
             config.data, self.log, lambda: paused_schedules(config.data), self._give_up
@@ -315,7 +316,7 @@ class SparkRuntime:
         body, hint = encoded(self._present_app(), call)
         request_id = RequestId(str(uuid.uuid4()) if call.request_id is None else call.request_id)
         (lsn,) = self.log.append([Entry(request_id, body, hint, wall_clock_us())])
-        return self._tail.wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
+        return self._followed().wait((ONLY_PARTITION, lsn), REPLY_TIMEOUT_MS)
 
     def append(
         self, stream: Stream[T] | str, events: Iterable[T], *, request_id: str | None = None
@@ -363,7 +364,7 @@ class SparkRuntime:
         """
         deadline = time.monotonic() + timeout_ms / 1_000
         while (left := deadline - time.monotonic()) > 0:
-            if self._tail.wait_until((ONLY_PARTITION, lsn), int(min(left, 0.2) * 1_000) + 1):
+            if self._followed().wait_until((ONLY_PARTITION, lsn), int(min(left, 0.2) * 1_000) + 1):
                 return True
             self.check()
         return False
@@ -410,7 +411,8 @@ class SparkRuntime:
         self._watchdog.stop()
         self._pump.stop()
         self._ticker.stop()
-        self._tail.close()
+        if self._tail is not None:
+            self._tail.close()
         self._stop_spark()
         self.journal.close()
         self.log.close()
@@ -473,4 +475,22 @@ class SparkRuntime:
     def _give_up(self, cause: BaseException) -> None:
         self.failure = cause
         _log.error("the runtime stops", extra={"cause": str(cause)})
-        self._tail.fail(EpochFailed(f"the runtime has stopped: {cause_text(cause)}"))
+        with self._tail_lock:
+            if self._tail is not None:
+                self._tail.fail(_stopped(cause))
+
+    def _followed(self) -> JournalTail:
+        """Return the tail of the journal, which follows it from the first call on."""
+        # A driver whose callers are other processes has none: it would sync each commit a second time, just when the reply
+        # can leave.
+        with self._tail_lock:
+            if self._tail is None:
+                directory = DataDirectory(self._config.data)
+                self._tail = JournalTail(directory.resting(self.journal, self.log))
+                if self.failure is not None:
+                    self._tail.fail(_stopped(self.failure))
+            return self._tail
+
+
+def _stopped(cause: BaseException) -> EpochFailed:
+    return EpochFailed(f"the runtime has stopped: {cause_text(cause)}")
