@@ -210,7 +210,7 @@ def test_forbidden_values_are_found_before_the_record(pets: Pets) -> None:
         pets.call("Pet", name, "rename", chip=name)
     assert pets.state().keys() == before.keys()
     assert tried(pets, code) == [
-        TriedIndex(f"Pet.{name} was tried on all 40 stored entities", [])
+        TriedIndex(f"Pet.{name} was tried on all 40 stored entities", [], 40)
         for name in ("by_chip", "by_age")
     ]
 

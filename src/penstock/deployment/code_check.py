@@ -93,11 +93,13 @@ class CodeAnswer(msgspec.Struct, frozen=True):
         changes: The changes and the trials of stored classes, a sentence for each.
         removed: The stored classes that the code lacks.
         unfit: The waiting requests that will fail, a sentence for each; see `unfit_requests`.
+        indexed: The most stored entities over which the code adds an index, as far as the trial has seen.
     """
 
     changes: list[str] = []
     removed: list[str] = []
     unfit: list[str] = []
+    indexed: int = 0
 
 
 def check_code(
@@ -147,7 +149,9 @@ def _checked(question: CodeQuestion, answer_file: BinaryIO) -> CodeAnswer:
         former = partial(_deployed, question.data, journal)
         unfit = list(unfit_requests(question.data, journal, former, app))
     lines = [f"{change.name}: {line}" for change in changes for line in change.changes]
-    return CodeAnswer(lines + tried + [each.text for each in indexes], list(app.removed), unfit)
+    lines += tried + [each.text for each in indexes]
+    indexed = max((each.entities for each in indexes), default=0)
+    return CodeAnswer(lines, list(app.removed), unfit, indexed)
 
 
 def _deployed(data: Path, journal: Journal) -> App | None:

@@ -6,8 +6,9 @@ it again at its place. The record may wait for a driver; it is executed when a d
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -20,6 +21,7 @@ from penstock.deployment.code_check import check_code
 from penstock.deployment.code_in_force import deployment_in_force
 from penstock.deployment.deployed_set import member_changes, with_applications, without_application
 from penstock.deployment.dropped_classes import NOTHING_DROPPED, Drop, classes_in_force, dropped
+from penstock.deployment.index_build import BUILD_S, PREPARED_MIN, prepare_indexes
 from penstock.deployment.loading import locate
 from penstock.deployment.source import code_of
 from penstock.errors import ConfigError
@@ -27,7 +29,7 @@ from penstock.files.durable import storage
 from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.log.api import Log
-from penstock.model.control import Deploy, DeployedCode
+from penstock.model.control import Deploy, DeployedCode, Prepared
 from penstock.orders.order import (
     Place,
     Way,
@@ -41,8 +43,11 @@ from penstock.process.data_directory import DataDirectory
 from penstock.process.driver_claim import driver_runs
 
 _LOOK_S: Final = 0.02
-_WORK_S: Final = 180.0
-"""A gateway reads and checks the code before it waits for the driver."""
+_WORK_S: Final = 180.0 + BUILD_S
+"""A gateway reads and checks the code, and builds large indexes, before it waits for the driver."""
+
+Prepare = Callable[[DeployedCode, tuple[str, ...]], Prepared | None]
+"""Builds the large indexes of code, which may lack some stored classes, beside the epochs."""
 
 _WAY: Final = Way(
     noun="a deployment",
@@ -112,6 +117,7 @@ def append_deployment(
     replaces: DeployedCode | None = None,
     drop: Drop = NOTHING_DROPPED,
     by: str = "",
+    prepare: Prepare | None = None,
 ) -> AppendedDeployment | None:
     """Check code whose archive is stored, and append its deployment durably.
 
@@ -119,6 +125,7 @@ def append_deployment(
         replaces: The newest code when this code was made of it; None to replace any code.
         drop: The stored classes that the code may lack.
         by: The principal that orders it; empty for a command on the machine.
+        prepare: Builds large indexes first; None: the epoch of the deployment builds all rows.
 
     Returns:
         The deployment; None if the newest deployment, which may still wait in the log, has the same code.
@@ -135,6 +142,9 @@ def append_deployment(
         return None
     checked = check_code(config.data, code, drop.names)
     drop.require(checked.removed)
+    prepared = None
+    if prepare is not None and checked.indexed >= PREPARED_MIN:
+        prepared = prepare(code, drop.names)
     with (
         closing(directory.open_journal_of(name)) as journal,
         closing(directory.open_log(config)) as log,
@@ -146,7 +156,9 @@ def append_deployment(
         if replaces not in (None, newest):
             raise ConfigError("another deployment has been made meanwhile; deploy again")
         Archives(config.data).read(code.archive)
-        lsn = append_control(log, "deploy", uuid.uuid4().hex, Deploy(code, drop.names, by))
+        lsn = append_control(
+            log, "deploy", uuid.uuid4().hex, Deploy(code, drop.names, by, prepared)
+        )
     changes = member_changes(newest, code) + checked.changes
     return AppendedDeployment(lsn, code, changes, checked.unfit)
 
@@ -181,7 +193,10 @@ def put_in_force(
         The result; it has no number if no driver runs yet.
     """
     settings = place.settings
-    appended = append_deployment(settings, code, replaces=replaces, drop=drop, by=place.by)
+    prepare: Prepare | None = None
+    if driver_runs(settings.data):  # else no request waits for the epoch of the deployment
+        prepare = partial(prepare_indexes, settings, timeout_s)
+    appended = append_deployment(settings, code, replaces, drop, place.by, prepare)
     if appended is None:
         return DeploymentResult(changed=False, archive=code.archive)
     result = DeploymentResult(

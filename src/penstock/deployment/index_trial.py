@@ -42,10 +42,12 @@ class TriedIndex(NamedTuple):
     Attributes:
         text: How many entities were tried, in a sentence.
         shared: A sentence for each entity that has the same value of a unique index as another one.
+        entities: How many entities were tried.
     """
 
     text: str
     shared: list[str]
+    entities: int
 
 
 def try_indexes(
@@ -102,7 +104,7 @@ def _tried(
             if doubtful := frozenset(distinct[counts > 1].tolist()):
                 shared = list(_shared(index, rows_of, doubtful, count))
         of = f"all {count:,}" if is_whole else f"the first {count:,}"
-        yield TriedIndex(f"{index.label} was tried on {of} stored entities", shared)
+        yield TriedIndex(f"{index.label} was tried on {of} stored entities", shared, count)
 
 
 def _shared(index: Index, rows_of: RowsOf, doubtful: frozenset[int], count: int) -> Iterator[str]:

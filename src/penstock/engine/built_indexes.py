@@ -1,37 +1,82 @@
-"""Indexes that are built at once, over the entities that are there: a deployment has added them, or changed their class.
+"""Indexes that are built over the entities that are there: a deployment has added them, or changed their class.
 
 The rows are a function of the entities alone, so a driver and the serial runtime build the same. A deployment also removes the
 rows of each index that its code lacks. An index stays as it is if nothing on which its rows depend has changed.
+
+A large index is prepared: the records before the deployment put rows of earlier entities into the state (`control.Prepare`), and
+the deployment corrects those of the entities that have changed since (`corrected`). The rows are the same then. Without a whole
+build, all rows that were prepared are removed, and all are built.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from penstock.base.ids import EntityKey
-from penstock.errors import Unencodable
+from penstock.base.ids import EntityKey, entity_key
+from penstock.errors import Corrupt, RequestError, Unencodable
 from penstock.model.application import App
+from penstock.model.control import Prepare, Prepared
 from penstock.model.entity_type import EntityType
 from penstock.model.index import OF_ROWS, Index, entry_end, prefix_of
-from penstock.model.index_rows import built
+from penstock.model.index_rows import INDEX, Pages, Read, SortedEntries, built
 from penstock.model.shape import described, is_personal
 from penstock.model.versions.stored_class import stored_type
 
 RowsOf = Callable[[str], Iterable[tuple[EntityKey, bytes]]]
 """Returns the rows of the state whose keys begin with a prefix, in order."""
 
-_encode: Callable[[str], bytes] = msgspec.msgpack.Encoder().encode
+REMOVED_MAX: Final = 20_000
+"""A step of a build removes at most so many rows of an earlier build: epochs wait for it."""
+
+BUILD: Final = entity_key(INDEX, "$build")
+"""The key of the row that tells which build has rows in the state. No index has such a place."""
+
+encode_holder: Callable[[str], bytes] = msgspec.msgpack.Encoder().encode
+"""Returns the row of a unique value, by the text of the key of the entity that has it."""
+
+
+class Build(msgspec.Struct, frozen=True, array_like=True):
+    """The build that has rows in the state before a deployment puts them in force.
+
+    Attributes:
+        id: Its id; empty while an earlier build is removed.
+        places: The indexes that have such rows; see `Index.place`.
+        steps: The number of its parts that are in the state.
+    """
+
+    id: str
+    places: tuple[str, ...]
+    steps: int = 0
+
+
+_build_in: Final = msgspec.msgpack.Decoder(Build).decode
+
+
+class PreparedRows(Protocol):
+    """The rows of a build that a deployment names."""
+
+    @property
+    def order(self) -> Prepared:
+        """The build."""
+
+    def corrections(
+        self, indexes: Sequence[tuple[EntityType, Sequence[Index]]]
+    ) -> Mapping[EntityKey, bytes | None] | None:
+        """Return the changes that make its rows those of the state before the deployment; None if that is impossible."""
 
 
 def index_updates(
-    app: App, former: Mapping[str, str], rows_of: RowsOf
+    app: App, former: Mapping[str, str], rows_of: RowsOf, prepared: PreparedRows | None = None
 ) -> dict[EntityKey, bytes | None]:
     """Return the changes of a state that give it the indexes of an application.
 
     Args:
         former: The definitions of the indexes that the state has; see `App.indexes`.
         rows_of: Returns rows of the state.
+        prepared: The build that the deployment names.
 
     Raises:
         NotUnique: Two entities have the same value of a unique index.
@@ -39,12 +84,73 @@ def index_updates(
         MigrationFailed: A function of `@migrate` has failed for an entity of a class with an index.
     """
     updates: dict[EntityKey, bytes | None] = {}
-    for place in sorted(former.keys() - kept_indexes(app, former)):
+    to_build = list(indexes_to_build(app, former))
+    build = build_in(rows_of)
+    corrections = None
+    if build is not None and prepared is not None and _is_whole(build, prepared.order, former):
+        places = prepared.order.places
+        own = [
+            (entity_type, [each for each in indexes if each.place in places])
+            for entity_type, indexes in to_build
+        ]
+        if len(places) == sum(len(indexes) for _, indexes in own):
+            corrections = prepared.corrections(own)
+    ready = frozenset() if corrections is None or prepared is None else {*prepared.order.places}
+    present = former.keys() if build is None else former.keys() | build.places
+    for place in sorted(present - kept_indexes(app, former) - ready):
         updates.update((key, None) for key, _ in rows_of(prefix_of(place)))
-    for entity_type, indexes in indexes_to_build(app, former):
-        rows = rows_of(entity_type.prefix)
-        updates.update(_built(indexes, indexed_values(entity_type, rows)))
+    for entity_type, indexes in to_build:
+        if others := [each for each in indexes if each.place not in ready]:
+            rows = rows_of(entity_type.prefix)
+            updates.update(_built(others, indexed_values(entity_type, rows)))
+    if build is not None:
+        updates[BUILD] = None
+    updates.update(corrections or {})
     return updates
+
+
+def build_in(rows_of: RowsOf) -> Build | None:
+    """Return the build that has rows in a state; None without one."""
+    for _, row in rows_of(BUILD):
+        return _build_in(row)
+    return None
+
+
+def _is_whole(build: Build, order: Prepared, former: Mapping[str, str]) -> bool:
+    """Say whether a state has all rows of a build, and no rows of an index in force with the same place."""
+    is_same = (build.id, build.places, build.steps) == (order.build, order.places, order.steps)
+    return is_same and former.keys().isdisjoint(order.places)
+
+
+def begun_build(control: Prepare, rows_of: RowsOf) -> tuple[dict[EntityKey, bytes | None], bool]:
+    """Return the changes of the step 0 of a build, and whether the step must be repeated: an earlier build has further rows."""
+    earlier = build_in(rows_of)
+    removed: list[EntityKey] = []
+    for place in () if earlier is None else earlier.places:
+        rows = islice(rows_of(prefix_of(place)), REMOVED_MAX + 1 - len(removed))
+        removed += [key for key, _ in rows]
+    is_more = len(removed) > REMOVED_MAX
+    updates: dict[EntityKey, bytes | None] = dict.fromkeys(removed[:REMOVED_MAX])
+    if is_more:  # which ends the earlier build, if its order still runs
+        assert earlier is not None, "it has rows"
+        updates[BUILD] = msgspec.msgpack.encode(Build("", earlier.places))
+    elif control.build:
+        updates[BUILD] = msgspec.msgpack.encode(Build(control.build, control.places))
+    elif earlier is not None:
+        updates[BUILD] = None
+    return updates, is_more
+
+
+def next_build(control: Prepare, rows_of: RowsOf) -> Build:
+    """Return the build after a later step; its row is part of the step.
+
+    Raises:
+        RequestError: The state has another build, or other parts of it.
+    """
+    build = build_in(rows_of)
+    if build is None or build != Build(control.build, control.places, control.step - 1):
+        raise RequestError("another deployment has begun meanwhile")
+    return Build(control.build, control.places, control.step)
 
 
 def indexes_to_build(
@@ -139,6 +245,119 @@ def _built(
         yield from each.rows()
 
 
+class Standing(NamedTuple):
+    """Where an entity stands in an index.
+
+    Attributes:
+        row: The key of the row of its value, or of the root of its rows.
+        entry: Its entry there; empty in a unique index.
+    """
+
+    row: EntityKey
+    entry: bytes
+
+
+Standings = Sequence[Standing | None]
+"""Where an entity stands in each of some indexes; None: not there."""
+
+
+def standings(
+    indexes: Sequence[Index], entities: Iterable[tuple[str, list[bytes]]]
+) -> Iterator[tuple[str, Standings]]:
+    """Yield the text of the key, and the standings, of each entity; `entities` as of `indexed_values`."""
+    rows: dict[tuple[Index, bytes], EntityKey] = {}
+
+    def standing(index: Index, values: list[bytes], end: bytes) -> Standing | None:
+        group = index.group_of(values)
+        if group is None:
+            return None
+        if index.is_unique:
+            return Standing(index.row_of(group), b"")
+        row = rows.get((index, group))
+        if row is None:
+            row = rows[index, group] = index.row_of(group)
+        return Standing(row, index.entry_of(values, end))
+
+    for text, values in entities:
+        end = entry_end(text)
+        yield text, [standing(index, values, end) for index in indexes]
+
+
+def corrected(
+    indexes: Sequence[Index],
+    former: Mapping[str, Standings],
+    present: Mapping[str, Standings],
+    read: Read,
+) -> Iterator[tuple[EntityKey, bytes | None]]:
+    """Yield the changes of rows of one class after changes of its entities: the rows are those that a build at once makes.
+
+    Args:
+        former: Where changed entities stand in the rows of the state, by the texts of their keys; without those that did not exist.
+        present: Where they stand now, likewise.
+        read: Returns a row of the state.
+
+    Raises:
+        NotUnique: Two entities have the same value of a unique index.
+        Corrupt: The rows of the state are not those of the former standings.
+    """
+    nothing: Standings = [None] * len(indexes)
+    for number, index in enumerate(indexes):
+        left: dict[EntityKey, dict[bytes, str]] = defaultdict(dict)
+        taken: dict[EntityKey, dict[bytes, str]] = defaultdict(dict)
+        for text in dict.fromkeys((*former, *present)):
+            was = former.get(text, nothing)[number]
+            now = present.get(text, nothing)[number]
+            if was == now:
+                continue
+            if was is not None:
+                left[was.row][was.entry] = text
+            if now is not None:
+                holder = taken[now.row].setdefault(now.entry, text)
+                if holder != text:
+                    raise index.shared(holder, text)
+        change = _changed_holder if index.is_unique else _changed_entries
+        for row in dict.fromkeys((*left, *taken)):
+            yield from change(index, row, (left[row], taken[row]), read)
+
+
+def _changed_holder(
+    index: Index, row: EntityKey, change: tuple[dict[bytes, str], dict[bytes, str]], read: Read
+) -> Iterator[tuple[EntityKey, bytes | None]]:
+    (left,), (taken,) = ([*each.values(), None][:1] for each in change)
+    data = read(row)
+    holder = None if data is None else _text_in(data)
+    if holder != left:
+        if holder is not None and left is None and taken is not None:
+            raise index.shared(holder, taken)
+        raise _other_rows(row)
+    yield row, None if taken is None else encode_holder(taken)
+
+
+def _changed_entries(
+    _: Index, row: EntityKey, change: tuple[dict[bytes, str], dict[bytes, str]], read: Read
+) -> Iterator[tuple[EntityKey, bytes | None]]:
+    left, taken = change
+    pages = Pages(read)
+    entries = list(SortedEntries(pages, row).ascending())
+    stay = [entry for entry in entries if entry not in left] if left else entries
+    if len(entries) - len(stay) != len(left):
+        raise _other_rows(row)
+    if taken:
+        stay = sorted([*stay, *taken])
+    made = built(row, stay) if stay else {}
+    former = pages.read_rows()
+    for name in former.keys() | made.keys():
+        if former.get(name) != made.get(name):
+            yield name, made.get(name)
+
+
+def _other_rows(row: EntityKey) -> Corrupt:
+    return Corrupt(f"the index row {row} was not prepared as the files of its build say")
+
+
+_text_in: Final = msgspec.msgpack.Decoder(str).decode
+
+
 # The name of a row is made once for each value, and not for each entity.
 
 
@@ -159,7 +378,7 @@ class _Holders:
 
     def rows(self) -> Iterator[tuple[EntityKey, bytes]]:
         for group, text in self._texts.items():
-            yield self._index.row_of(group), _encode(text)
+            yield self._index.row_of(group), encode_holder(text)
 
 
 class _Entries:

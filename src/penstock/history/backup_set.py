@@ -105,6 +105,7 @@ def _has_rows(data: Path, backup_set: BackupSet, reached: Lsn, end: Lsn) -> bool
         if log.start() > reached:  # since the copy: the epochs that have the rows are newer
             return False
         waiting = controls_between(log, reached, end)
+    # Without the files of a build, its deployment builds all rows itself.
     pieces = (name for each in waiting if isinstance(each, Import) for name in each.pieces)
     return all(staged_file(name) in listed for name in pieces)
 
@@ -200,7 +201,7 @@ def _archives(data: Path, root: SharedRoot) -> Iterator[FileEntry]:
 
 
 def _staged_rows(data: Path, root: SharedRoot) -> Iterator[FileEntry]:
-    """Yield the files of imports that wait in the log."""
+    """Yield the files of imports and of builds of indexes that wait in the log."""
     for name in StagedRows(data).names():
         # The driver has removed one whose rows are in the journal by now: no record that waits names it.
         with suppress(FileNotFoundError):

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from penstock.base.ids import Epoch
 from penstock.errors import RequestError
 from penstock.model.catch_up import is_catch_up
 from penstock.model.request import Request, decode_request, encode_request, is_continuation
@@ -33,17 +34,58 @@ class DeployedCode(msgspec.Struct, frozen=True):
     sources: dict[str, str] = {}
 
 
+class Prepared(msgspec.Struct, frozen=True):
+    """Rows of new indexes that are in the state before their code is in force; see `Prepare`.
+
+    Attributes:
+        build: The id of the build.
+        steps: The number of its parts.
+        deployment: The number of the deployment that was in force when the build began.
+        epoch: The rows are those of the entities after this epoch.
+        places: The indexes; see `Index.place`.
+        files: The names of the files that have the row and the entry of each entity, by bucket; see
+            `deployment.prepared_indexes`.
+        later: Those of the files with the entities that have changed since; a later file counts.
+    """
+
+    build: str
+    steps: int
+    deployment: int
+    epoch: Epoch
+    places: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+
+
+class Prepare(msgspec.Struct, frozen=True, tag="prepare", tag_field="control"):
+    """Put a part of the rows of new indexes into the state. They mean nothing before the deployment that names the build.
+
+    Attributes:
+        build: The id of the build; empty: remove the rows of an earlier build.
+        places: The indexes; see `Index.place`.
+        step: The number of the part, from 1. 0 begins the build, and removes some rows of an earlier one.
+        piece: The name of the file with the rows (`journal.staged`); empty for the step 0.
+    """
+
+    build: str
+    places: tuple[str, ...]
+    step: int = 0
+    piece: str = ""
+
+
 class Deploy(msgspec.Struct, frozen=True, tag="deploy", tag_field="control"):
     """Let all later records run with this code.
 
     Attributes:
         dropped: The stored classes that the code may lack.
         by: The principal that has ordered the deployment; empty for a command on the machine.
+        prepared: The rows of its new indexes, as far as they are in the state; the epoch corrects them, or builds all rows.
     """
 
     code: DeployedCode
     dropped: tuple[str, ...] = ()
     by: str = ""
+    prepared: Prepared | None = None
 
 
 class Move(msgspec.Struct, frozen=True, omit_defaults=True, tag="move", tag_field="control"):
@@ -101,8 +143,22 @@ class Import(msgspec.Struct, frozen=True, tag="import", tag_field="control"):
     by: str = ""
 
 
-Control = Deploy | Move | Erase | Subscribe | Import
+Control = Deploy | Prepare | Move | Erase | Subscribe | Import
 """Every control."""
+
+
+def files_of(control: Control) -> tuple[str, ...]:
+    """Return the names of the staged files that a control record needs; see `journal.staged`."""
+    match control:
+        case Import(pieces=pieces):
+            return pieces
+        case Prepare(piece=piece) if piece:
+            return (piece,)
+        case Deploy(prepared=Prepared(files=files, later=later)):
+            return files + later
+        case _:
+            return ()
+
 
 _HEAD: Final = b"\x95\xa0\xc0"
 """The first bytes of a request without an entity and without a key: an array of five, an empty text, nil."""
@@ -138,6 +194,8 @@ def control_text(body: bytes) -> str:
         return f"an invalid control record ({error})"
     if isinstance(control, Deploy):
         return f"a deployment of {control.code.module} (archive {control.code.archive[:12]})"
+    if isinstance(control, Prepare):
+        return f"part {control.step} of the rows of {', '.join(control.places) or 'no index'}"
     if isinstance(control, Import):
         return f"an import of {control.rows} rows into {control.entity}"
     values = [f"{name}={value!r}" for name, value in msgspec.structs.asdict(control).items()]

@@ -98,6 +98,10 @@ class Pages:
         self._rows[name] = None if page is None else _encode(page)
         self._changed[name] = None
 
+    def read_rows(self) -> dict[EntityKey, bytes]:
+        """Return the rows that were read, and that exist."""
+        return {name: row for name, row in self._former.items() if row is not None}
+
     def changes(self) -> dict[EntityKey, bytes | None]:
         """Return the rows that differ from those that were read."""
         rows, former = self._rows, self._former

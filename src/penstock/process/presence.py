@@ -31,6 +31,7 @@ ROLES: Final = (
     "generator",
     "applier",
     "effects",
+    "builder",
 )
 SINGLE: Final = frozenset({"supervisor", "driver"})
 """Roles that only one process at a time may have."""

@@ -30,7 +30,7 @@ from penstock.journal.api import DEFAULT_COMPACTION, CompactionPolicy, Journal, 
 from penstock.journal.staged import StagedRows
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
-from penstock.model.control import Import
+from penstock.model.control import files_of
 from penstock.orders.order import waiting_controls
 from penstock.process import logs
 from penstock.process.config import Config
@@ -157,13 +157,12 @@ def _forget(
 
 
 def _waiting_rows(config: Config, journal: Journal) -> set[str]:
-    """Return the files of the imports that wait in the log."""
+    """Return the staged files of the orders that wait in the log."""
     directory = DataDirectory(config.data)
     if not directory.log_path.exists():
         return set()
     with closing(directory.open_log(config)) as log:
-        every = waiting_controls(journal, log)
-        return {name for each in every if isinstance(each, Import) for name in each.pieces}
+        return {name for each in waiting_controls(journal, log) for name in files_of(each)}
 
 
 def _waiting_archives(config: Config, journal: Journal) -> list[str]:

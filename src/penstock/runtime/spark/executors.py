@@ -17,11 +17,20 @@ from penstock.errors import ConfigError, Corrupt, PenstockError, RequestError, U
 from penstock.files.durable import storage
 from penstock.files.layout import STATE
 from penstock.files.roots import journal_root
-from penstock.journal.deployments import Deployments, deployment_at
+from penstock.journal.deployments import Deployment, Deployments, deployment_at
 from penstock.journal.shapes import Shapes, forget_later_versions
 from penstock.journal.staged import StagedRows
 from penstock.log.clock import wall_clock_us
-from penstock.model.control import Deploy, Erase, Import, Move, Subscribe
+from penstock.model.control import (
+    Deploy,
+    Erase,
+    Import,
+    Move,
+    Prepare,
+    Prepared,
+    Subscribe,
+    files_of,
+)
 from penstock.model.schedule import Schedule
 from penstock.model.table_scan import encode_scan
 from penstock.process.config import Config
@@ -37,6 +46,7 @@ from penstock.runtime.spark.messages import (
     LeaveIndexes,
     LoadCode,
     LoadedClasses,
+    PrepareRows,
     TaskResult,
 )
 from penstock.state.environment import DATA_FILE
@@ -69,7 +79,7 @@ class DeployExecutor:
             spec = unpacked(self._data, control.code).spec
             (result,) = self._jobs.run([LoadCode(spec, epoch, control.dropped)])
             loaded = messages.decode_loaded(result.loaded)
-            built = self._build(control, spec, epoch, loaded)
+            built = self._build(control, spec, epoch)
             self._record(control, since, loaded)
         except (UserError, Corrupt) as error:
             self._forget(epoch)
@@ -80,6 +90,8 @@ class DeployExecutor:
         def switch() -> None:
             self._late.watch(loaded.late, loaded.scans)
             self._use_schedules(loaded.schedules)
+            if control.prepared is not None:
+                _forget_staged(StagedRows(self._data), control)
             self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec, since=since))
             _log.info("a deployment is in force", extra={"archive": control.code.archive})
 
@@ -87,15 +99,14 @@ class DeployExecutor:
         changed = sum(msgspec.msgpack.decode(each.loaded, type=int) for each in built)
         return ControlEffect(switch=switch, parts=parts, changed=changed)
 
-    def _build(
-        self, control: Deploy, spec: str, epoch: Epoch, loaded: LoadedClasses
-    ) -> list[TaskResult]:
+    def _build(self, control: Deploy, spec: str, epoch: Epoch) -> list[TaskResult]:
         """Let a task write the rows of indexes that the code adds, and remove those that it lacks."""
-        former = Deployments(journal_root(self._data)).indexes_at(epoch)
-        if former == loaded.indexes:
-            return []
+        deployment = deployment_at(Deployments(journal_root(self._data)).every(), epoch)
+        former = {} if deployment is None else deployment.indexes
+        # Also if no index changes: the state may have rows of a build whose deployment was refused.
         place = control.dropped, former, self._jobs.partitions
-        return self._jobs.run([BuildIndexes(spec, epoch, *place)])
+        prepared = _usable(control, deployment)
+        return self._jobs.run([BuildIndexes(spec, epoch, *place, prepared)])
 
     def _forget(self, epoch: Epoch) -> None:
         """Remove the files that an earlier attempt at this epoch may have written for the next epoch."""
@@ -124,6 +135,34 @@ class DeployExecutor:
                     captures=loaded.captures,
                     indexes=loaded.indexes,
                 )
+
+
+def _usable(control: Deploy, deployment: Deployment | None) -> Prepared | None:
+    """Return the build that a deployment names, unless another deployment has come since: stored rows may be read otherwise."""
+    prepared = control.prepared
+    if prepared is None or deployment is None or prepared.deployment != deployment.number:
+        return None
+    return prepared
+
+
+class BuildStep:
+    """Executes the steps of the builds of indexes that are not in force yet."""
+
+    def __init__(self, data: Path, jobs: Jobs) -> None:
+        self._data = data
+        self._jobs = jobs
+
+    def prepare(self, control: Prepare, epoch: Epoch) -> ControlEffect:
+        """Let a task write the rows of the step; see `penstock.runtime.spark.control.Executor`."""
+        in_force = Deployments(journal_root(self._data)).indexes_at(epoch)
+        if not in_force.keys().isdisjoint(control.places):
+            raise Refused(RequestError("another deployment has put the index in force meanwhile"))
+        try:
+            (result,) = self._jobs.run([PrepareRows(epoch, control, self._jobs.partitions)])
+        except (RequestError, Corrupt) as error:
+            raise Refused(error) from error
+        is_more, changed = msgspec.msgpack.decode(result.loaded, type=tuple[bool, int])
+        return ControlEffect(is_more, parts=tuple(result.parts), changed=changed)
 
 
 # Tasks bring the stores of the new number to the epoch before the record: they copy the rows from the present stores,
@@ -228,10 +267,14 @@ class Importer:
 
     def _forget(self, control: Import) -> None:
         """Remove the files whose rows are in the journal now; maintenance removes the others later."""
-        try:
-            self._staged.remove(control.pieces)
-        except OSError as error:
-            _log.warning("the files of an import stay", extra={"cause": str(error)})
+        _forget_staged(self._staged, control)
+
+
+def _forget_staged(staged: StagedRows, control: Import | Deploy) -> None:
+    try:
+        staged.remove(files_of(control))
+    except OSError as error:
+        _log.warning("staged files stay", extra={"cause": str(error)})
 
 
 class IndexedErasure:
@@ -276,6 +319,7 @@ def executors_of(
     """
     return {
         Deploy: DeployExecutor(config.data, jobs, late, use_schedules),
+        Prepare: BuildStep(config.data, jobs).prepare,
         Move: BucketMove(config.data, jobs).execute,
         Erase: IndexedErasure(config.data, jobs, eraser).prepare,
         Subscribe: late.executor(published),

@@ -1,16 +1,19 @@
-"""The part of a task in an import: it writes staged rows as changes of the epoch, whose commit puts them in force.
+"""The part of a task in an import, and in a build of indexes: it writes staged rows as changes of the epoch.
 
-If one of the rows is refused, none counts: no commit lists the parts.
+The commit puts them in force. If one of the rows of an import is refused, none counts: no commit lists the parts.
 """
 
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import EntityKey, Epoch
+from penstock.base.ids import EntityKey, Epoch, split_entity_key
+from penstock.engine.built_indexes import BUILD, RowsOf, begun_build, next_build
 from penstock.engine.imported import NAMED_MAX, ImportedIndexes, imported
 from penstock.engine.streams.published_rows import first_pieces
 from penstock.errors import Corrupt, RequestError
@@ -18,7 +21,7 @@ from penstock.journal.api import CHANGES, Journal, Part, PartKind
 from penstock.journal.staged import StagedRows
 from penstock.model.application import App
 from penstock.runtime.spark import messages
-from penstock.runtime.spark.messages import ImportedPieces, ImportRows, TaskResult
+from penstock.runtime.spark.messages import ImportedPieces, ImportRows, PrepareRows, TaskResult
 from penstock.state.stores import PartitionedReader
 
 
@@ -89,16 +92,48 @@ def changes_part(
         return []
     # As `split_entity_key`, for all keys at once: a deployment may write a million rows of an index, and epochs wait.
     both = pc.split_pattern(pa.array(list(changes), pa.string()), "/", max_splits=1)
-    table = pa.table(
-        [
-            pa.repeat(pa.scalar(int(epoch), pa.int64()), len(changes)),
-            pc.list_element(both, 0),
-            pc.list_element(both, 1),
-            pa.array(list(changes.values()), pa.binary()),
-        ],
-        schema=CHANGES,
+    names, texts = pc.list_element(both, 0), pc.list_element(both, 1)
+    return columns_part(
+        journal, epoch, (names, texts, pa.array(list(changes.values()), pa.binary())), what
     )
+
+
+def columns_part(
+    journal: Journal, epoch: Epoch, columns: tuple[Any, Any, Any], what: str
+) -> list[Part]:
+    """Write changes likewise.
+
+    Args:
+        columns: The names of the classes, the texts of the keys, and the states, as columns of Arrow.
+    """
+    epochs = pa.repeat(pa.scalar(int(epoch), pa.int64()), len(columns[0]))
+    table = pa.table([epochs, *columns], schema=CHANGES)
     return [journal.write(PartKind.CHANGES, table, f"e{epoch}-{what}-{secrets.token_hex(4)}")]
+
+
+def prepare_rows(command: PrepareRows, journal: Journal, rows_of: RowsOf, data: Path) -> TaskResult:
+    """Write the rows of a step of a build; no index that is in force has them.
+
+    Args:
+        rows_of: Returns rows of the state before the epoch.
+
+    Raises:
+        RequestError: The state has another build.
+        Corrupt: The file of the step is missing or damaged.
+    """
+    step, is_more = command.step, False
+    if step.step == 0:
+        updates, is_more = begun_build(step, rows_of)
+        parts = changes_part(journal, command.epoch, updates, "prepared")
+        return TaskResult(parts=parts, loaded=messages.encode((is_more, len(updates))))
+    build = next_build(step, rows_of)
+    rows = StagedRows(data).rows(step.piece)
+    name, text = split_entity_key(BUILD)
+    last = pa.table([[text], [msgspec.msgpack.encode(build)]], schema=rows.schema)
+    rows = pa.concat_tables([rows, last]).combine_chunks()
+    columns = pa.repeat(pa.scalar(name, pa.string()), len(rows)), rows["key"], rows["state"]
+    parts = columns_part(journal, command.epoch, columns, "prepared")
+    return TaskResult(parts=parts, loaded=messages.encode((is_more, len(rows))))
 
 
 def _refused(why: str) -> TaskResult:

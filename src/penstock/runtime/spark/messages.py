@@ -21,7 +21,7 @@ from penstock.engine.mentions import Mentions
 from penstock.journal.api import Part
 from penstock.log.api import Record
 from penstock.log.kafka_config import KafkaConfig
-from penstock.model.control import Subscribe
+from penstock.model.control import Prepare, Prepared, Subscribe
 from penstock.model.request import Failure
 from penstock.model.schedule import Schedule
 from penstock.model.schema_version import Versions
@@ -137,6 +137,15 @@ class BuildIndexes(msgspec.Struct, frozen=True, array_like=True, tag=True):
     epoch: Epoch
     dropped: tuple[str, ...]
     former: dict[str, str]  # the definitions of the indexes that the state has
+    partitions: int  # the number of stores
+    prepared: Prepared | None = None  # the build whose rows are in the state
+
+
+class PrepareRows(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Write the rows of a step of a build as a part of an epoch."""
+
+    epoch: Epoch
+    step: Prepare
     partitions: int  # the number of stores
 
 
@@ -298,6 +307,7 @@ WorkerCommand = (
     | RunMaintenance
     | LoadCode
     | BuildIndexes
+    | PrepareRows
     | ImportRows
     | LeaveIndexes
 )
@@ -326,7 +336,7 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
         loaded: The encoded `LoadedClasses` of `LoadCode`, `ImportedPieces` of `ImportRows`, or the rows of
-            `LeaveIndexes`.
+            `LeaveIndexes`; whether a step of `PrepareRows` must be repeated; the number of the rows of `BuildIndexes`.
         died: Whether the process that ran the command has died on another host; then `failure` says so, too (`warden`).
         deaths: What its notes say about its death, by file.
     """

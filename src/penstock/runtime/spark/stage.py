@@ -24,6 +24,7 @@ from pyspark import TaskContext
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.deployment.code_in_force import is_unpacked, unpacked_here
 from penstock.deployment.loading import lines_of, load, locate
+from penstock.deployment.prepared_indexes import DeployedRows
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.built_indexes import index_updates
@@ -44,6 +45,7 @@ from penstock.files.layout import HELD_STATE, STATE
 from penstock.journal.api import PartKind
 from penstock.journal.delta import DeltaJournal, WrittenChanges
 from penstock.journal.shapes import Shapes
+from penstock.journal.staged import StagedRows
 from penstock.log.api import Log, Record
 from penstock.model.index import left_indexes
 from penstock.model.request import NOT_CUT, Cut, cut_of, decode_failure, encode_failure
@@ -58,7 +60,7 @@ from penstock.retention.maintenance_process import run_maintenance
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.cascade_columns import atoms_of
 from penstock.runtime.spark.holders import FarRows
-from penstock.runtime.spark.importing import changes_part, import_rows
+from penstock.runtime.spark.importing import changes_part, import_rows, prepare_rows
 from penstock.runtime.spark.large_atoms import run_share, use_shares
 from penstock.runtime.spark.messages import (
     ApplyEpoch,
@@ -69,6 +71,7 @@ from penstock.runtime.spark.messages import (
     LoadCode,
     LogRange,
     Peers,
+    PrepareRows,
     RunMaintenance,
     RunShare,
     RunSteps,
@@ -357,7 +360,8 @@ CASCADE_SHARE_S = SHARE_S
 _REBUILDS: Final = 2  # a damaged store is rebuilt, and the command is run again
 
 
-_Partial = RunTransactions | RunShare | RunSteps | BuildIndexes | LeaveIndexes | ImportRows
+_Control = BuildIndexes | PrepareRows | LeaveIndexes | ImportRows
+_Partial = RunTransactions | RunShare | RunSteps | _Control
 
 
 class Worker:
@@ -430,11 +434,15 @@ class Worker:
             case _:
                 return self._execute_control(command)
 
-    def _execute_control(self, command: BuildIndexes | LeaveIndexes | ImportRows) -> TaskResult:
+    def _execute_control(self, command: _Control) -> TaskResult:
         """Do the work that a control record leaves to a task."""
         match command:
             case BuildIndexes():
                 return self._build_indexes(command)
+            case PrepareRows():
+                journal, data = self._code.journal, Path(self._settings.data)
+                with self._stores.at(Epoch(command.epoch - 1)) as stores:
+                    return prepare_rows(command, journal, stores.items_of, data)
             case LeaveIndexes():
                 return self._leave_indexes(command)
             case ImportRows():
@@ -528,8 +536,15 @@ class Worker:
                 )
             quarantine.now[0] = 0
             code = self._codes.prepare((command.spec, Epoch(command.epoch + 1)), command.dropped)
-            with self._stores.at(Epoch(command.epoch - 1)) as stores:
-                updates = index_updates(code.app, command.former, stores.items_of)
+            before = Epoch(command.epoch - 1)
+            with self._stores.at(before) as stores:
+                prepared = None
+                if command.prepared is not None:
+                    staged = StagedRows(Path(self._settings.data))
+                    prepared = DeployedRows(
+                        command.prepared, staged, self._code.journal, stores.get, before
+                    )
+                updates = index_updates(code.app, command.former, stores.items_of, prepared)
         return TaskResult(
             parts=changes_part(self._code.journal, command.epoch, updates, "indexes"),
             loaded=messages.encode(len(updates)),

@@ -1,0 +1,331 @@
+"""The build of large new indexes beside the epochs, before the record of their deployment.
+
+`prepare_indexes` is the caller's side. The child reads the entities of the newest epoch, makes the rows of the indexes, and puts
+them into the state by control records (`control.Prepare`), one after the other, so that requests go on between them. Then it
+corrects the rows of the entities that have changed meanwhile. The deployment names the build, and corrects the last few.
+
+The build is a help only. If it cannot go on, the order goes on without it, and the epoch of the deployment builds all rows.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import count, groupby, islice
+from operator import itemgetter
+from typing import BinaryIO, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.base.ids import EntityKey, Epoch, split_entity_key
+from penstock.deployment.archives import own_paths
+from penstock.deployment.code_in_force import folder_of, unpacked
+from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
+from penstock.deployment.prepared_indexes import (
+    STANDINGS,
+    ChangedEntities,
+    ClassIndexes,
+    staged_standings,
+    standing_table,
+)
+from penstock.engine.built_indexes import (
+    encode_holder,
+    indexed_values,
+    indexes_to_build,
+    standings,
+)
+from penstock.errors import PenstockError
+from penstock.journal.api import Journal
+from penstock.journal.deployments import Deployments, deployment_at
+from penstock.journal.staged import StagedRows
+from penstock.log.api import Log
+from penstock.model.application import App
+from penstock.model.control import DeployedCode, Prepare, Prepared
+from penstock.model.entity_type import EntityType
+from penstock.model.index import Index
+from penstock.model.index_rows import built
+from penstock.orders.order import append_control, settled
+from penstock.process import presence
+from penstock.process.config import Config
+from penstock.process.data_directory import DataDirectory
+from penstock.process.question import ChildEnded, answer_question
+from penstock.state.newest import at_newest
+from penstock.state.stores import PartitionedReader, Stores
+
+_log = logging.getLogger(__name__)
+
+ORDER: Final = "prepare"
+"""The first word of the ids of its control records."""
+
+ROLE: Final = "builder"
+"""The role of the child among the processes of an application."""
+
+PREPARED_MIN: Final = 20_000
+"""An index over fewer entities is built by the epoch of the deployment, in less than 0.2 s."""
+
+BUILD_S: Final = 1_800.0
+"""The time that a build may take; then the deployment goes on without it."""
+
+_PIECE_ROWS: Final = 10_000
+_PIECE_BYTES: Final = 4 << 20
+"""One step has at most so many rows, and so many bytes of them: epochs wait for it."""
+
+_BATCH: Final = 50_000
+_ROUNDS: Final = 4
+_FEW: Final = 500
+"""The rows are corrected up to four times, until so few entities have changed meanwhile."""
+
+
+class BuildQuestion(msgspec.Struct, frozen=True):
+    """The code whose indexes are built, the settings, which name the data directory, and the time of the import."""
+
+    settings: Config
+    code: DeployedCode
+    dropped: tuple[str, ...]
+    timeout_s: float
+    import_s: float = IMPORT_S
+
+
+class BuildAnswer(msgspec.Struct, frozen=True):
+    """The build; None if there is nothing to prepare."""
+
+    prepared: Prepared | None = None
+
+
+def prepare_indexes(
+    settings: Config, timeout_s: float, code: DeployedCode, dropped: tuple[str, ...]
+) -> Prepared | None:
+    """Put the rows of the large indexes that code adds into the state; return the build for the record of its deployment.
+
+    Args:
+        timeout_s: How long to wait for the driver, for each part.
+        dropped: The stored classes that the code may lack.
+
+    Returns:
+        None without such an index, and if the build could not go on; the deployment then builds all rows.
+    """
+    question = BuildQuestion(settings, code, dropped, timeout_s)
+    module, longest_s = "penstock.deployment.index_build", IMPORT_S + BUILD_S
+    try:
+        answer = ask_importing(module, question, BuildAnswer, code.module, IMPORT_S, longest_s)
+    except (PenstockError, ChildEnded, TimeoutError) as error:
+        extra = {"module": code.module, "cause": str(error) or f"it took more than {longest_s:g} s"}
+        _log.warning(
+            "indexes are not prepared, so the epoch of the deployment builds them", extra=extra
+        )
+        return None
+    return answer.prepared
+
+
+def build_beside(question: BuildQuestion, app: App) -> Prepared | None:
+    """Build the large indexes that an application adds; this is the work of the child.
+
+    Raises:
+        PenstockError: It cannot go on; another build has begun, or the driver is late.
+    """
+    directory = DataDirectory(question.settings.data)
+    # Read before the classes: a deployment that comes meanwhile may change how stored classes are read.
+    every = Deployments(directory.journal_root).every()
+    with closing(directory.open_journal(app, dropped=question.dropped)) as journal:
+        last = journal.last()
+        deployment = None if last is None else deployment_at(every, Epoch(last.epoch + 1))
+        classes = [] if deployment is None else list(_preparable(app, deployment.indexes))
+        if deployment is None or not classes:
+            return None
+        with closing(directory.open_stores(journal)) as stores:
+            build = _Build(question, journal, stores)
+            return build.run(classes, deployment.number)
+
+
+def _preparable(
+    app: App, former: Mapping[str, str]
+) -> Iterator[tuple[EntityType, Sequence[Index]]]:
+    for entity_type, indexes in indexes_to_build(app, former):
+        # The name of a row of a personal class comes from a value of a person, so an erasure would have to find it in the files.
+        # An index of the same name that is in force has rows of the same keys.
+        new = [each for each in indexes if each.place not in former]
+        if new and not entity_type.personal:
+            yield entity_type, new
+
+
+class _Build:
+    """A build."""
+
+    def __init__(self, question: BuildQuestion, journal: Journal, stores: Stores) -> None:
+        self._question = question
+        self._data = question.settings.data
+        self._journal = journal
+        self._stores = stores
+        self._staged = StagedRows(self._data)
+        self._id = uuid.uuid4().hex
+        self._steps = 0
+
+    def run(self, classes: ClassIndexes, deployment: int) -> Prepared | None:
+        """Do the work; raises as `build_beside`.
+
+        Args:
+            deployment: The number of the deployment in force.
+        """
+        made = at_newest(self._journal, self._stores, lambda reader: self._made(classes, reader))
+        if made is None:
+            return None
+        order, pieces = made
+        order = msgspec.structs.replace(order, deployment=deployment)
+        own = [
+            (entity_type, [each for each in indexes if each.place in order.places])
+            for entity_type, indexes in classes
+        ]
+        about = presence.present(
+            self._data, ROLE, self._question.code.module, indexes=", ".join(order.places)
+        )
+        directory = DataDirectory(self._data)
+        with about as announced, closing(directory.open_log(self._question.settings)) as log:
+            self._begin(log, order)
+            for number, piece in enumerate(pieces):
+                announced.tell(done=number, all=len(pieces))
+                self._put(log, order, piece)
+            for _ in range(_ROUNDS):
+                changed = ChangedEntities(order, self._staged, own)
+                order = self._caught_up(log, order, changed)
+                if len(changed.keys) <= _FEW:
+                    break
+        return msgspec.structs.replace(order, steps=self._steps)
+
+    def _made(
+        self, classes: ClassIndexes, reader: PartitionedReader
+    ) -> tuple[Prepared, list[str]] | None:
+        """Return the build without its steps, and the names of the files with its rows; None without a large class."""
+        places: list[str] = []
+        pieces: list[str] = []
+        tables = []
+        entities = 0
+        for entity_type, indexes in classes:
+            first = len(places)
+            table, count = _standings_of(entity_type, indexes, reader, first)
+            if count < PREPARED_MIN:
+                continue
+            places += [each.place for each in indexes]
+            entities += count
+            tables.append(table)
+            for number, index in enumerate(indexes, first):
+                mine = table.filter(pc.equal(table["place"], number))
+                pieces += self._pieces(_rows_of(index, len(entity_type.prefix), mine))
+        if not places:
+            return None
+        files = staged_standings(pa.concat_tables(tables), self._staged, self._id, entities)
+        order = Prepared(self._id, 0, 0, reader.epoch, tuple(places), tuple(files))
+        return order, pieces
+
+    def _caught_up(self, log: Log, order: Prepared, changed: ChangedEntities) -> Prepared:
+        """Correct the rows of the entities that have changed since they were made."""
+
+        def correct(reader: PartitionedReader) -> tuple[Epoch, list[str]]:
+            changed.find(self._journal, reader.epoch)
+            updates = changed.corrections(reader.get)
+            return reader.epoch, list(self._pieces(sorted(updates.items())))
+
+        done = at_newest(self._journal, self._stores, correct)
+        assert done is not None, "an epoch has the rows"
+        epoch, pieces = done
+        for piece in pieces:
+            self._put(log, order, piece)
+        file = self._staged.stage_table(changed.table(), self._id, "an index")
+        return msgspec.structs.replace(order, epoch=epoch, later=(*order.later, file))
+
+    def _pieces(self, rows: Iterable[tuple[EntityKey, bytes | None]]) -> Iterator[str]:
+        """Store rows, and yield the names of their files."""
+        keys: list[str] = []
+        states: list[bytes | None] = []
+        size = 0
+        for key, state in rows:
+            keys.append(split_entity_key(key)[1])
+            states.append(state)
+            size += len(state or b"")
+            if len(keys) == _PIECE_ROWS or size >= _PIECE_BYTES:
+                yield self._staged.stage(keys, states, self._id)
+                keys, states, size = [], [], 0
+        if keys:
+            yield self._staged.stage(keys, states, self._id)
+
+    def _begin(self, log: Log, order: Prepared) -> None:
+        """Remove the rows of an earlier build, and begin this one."""
+        for number in count():
+            began = time.monotonic()
+            if not self._execute(log, Prepare(self._id, order.places), f"0-{number}"):
+                return
+            time.sleep(time.monotonic() - began)
+
+    def _put(self, log: Log, order: Prepared, piece: str) -> None:
+        """Put the rows of a file into the state."""
+        began = time.monotonic()
+        self._steps += 1
+        step = Prepare(self._id, order.places, self._steps, piece)
+        self._execute(log, step, str(self._steps))
+        self._staged.remove([piece])
+        time.sleep(time.monotonic() - began)  # requests have at least half of the time
+
+    def _execute(self, log: Log, step: Prepare, number: str) -> bool:
+        """Append a step, and wait for it; return whether it must be repeated."""
+        lsn = append_control(log, ORDER, f"{self._id}-{number}", step)
+        settings, timeout_s = self._question.settings, self._question.timeout_s
+        is_more: bool = settled(settings, lsn, timeout_s, "a part of an index").value(bool)
+        return is_more
+
+
+def _standings_of(
+    entity_type: EntityType, indexes: Sequence[Index], reader: PartitionedReader, first: int
+) -> tuple[pa.Table, int]:
+    """Return where the entities of a class stand, and how many they are.
+
+    Args:
+        first: The number of the first of the indexes in `Prepared.places`.
+    """
+    prefix, places = entity_type.prefix, range(first, first + len(indexes))
+    values = indexed_values(entity_type, reader.items_of(prefix))
+    every = ((EntityKey(prefix + text), each) for text, each in standings(indexes, values))
+    tables, count = [STANDINGS.empty_table()], 0
+    while batch := list(islice(every, _BATCH)):
+        tables.append(standing_table(batch, places))
+        count += len(batch)
+    return pa.concat_tables(tables), count
+
+
+def _rows_of(index: Index, begin: int, table: pa.Table) -> Iterator[tuple[EntityKey, bytes | None]]:
+    """Yield the rows of an index, in the order of their keys.
+
+    Args:
+        begin: The length of the beginning that the keys of entities have in common.
+        table: Where all entities stand.
+
+    Raises:
+        NotUnique: Two entities have the same value of a unique index.
+    """
+    table = table.sort_by([("row", "ascending"), ("entry", "ascending")])
+    for row, group in groupby(_listed(table), itemgetter(1)):
+        if index.is_unique:
+            (text, *others) = (key[begin:] for key, _, _ in group)
+            if others:
+                raise index.shared(text, others[0])
+            yield row, encode_holder(text)
+        else:
+            yield from built(row, (entry for _, _, entry in group)).items()
+
+
+def _listed(table: pa.Table) -> Iterator[tuple[str, EntityKey, bytes]]:
+    for batch in table.to_batches(max_chunksize=_BATCH):
+        columns = (batch[name].to_pylist() for name in ("key", "row", "entry"))
+        yield from zip(*columns, strict=True)
+
+
+def _answer(question: BuildQuestion, answer_file: BinaryIO) -> BuildAnswer:
+    data, code = question.settings.data, question.code
+    with own_paths(folder_of(data, code)):
+        app = import_guarded(unpacked(data, code), question.import_s, answer_file)
+        return BuildAnswer(build_beside(question, app))
+
+
+if __name__ == "__main__":
+    answer_question(BuildQuestion, _answer)

@@ -1,0 +1,228 @@
+"""Indexes that are prepared beside the epochs: the rows are those that the epoch of the deployment builds alone, whatever happens meanwhile."""
+
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.deployment import index_build, prepared_indexes
+from penstock.deployment.archives import Archives, pack
+from penstock.deployment.index_build import BuildQuestion, build_beside
+from penstock.deployment.prepared_indexes import DeployedRows
+from penstock.engine.built_indexes import BUILD
+from penstock.errors import PenstockError, RequestError
+from penstock.journal.staged import StagedRows
+from penstock.log.api import Log
+from penstock.model.control import Deploy, DeployedCode, Prepare, Prepared, encode_control
+from penstock.orders.order import append_control
+from tests.differential.committed import answers_of
+from tests.differential.programs import drawn
+from tests.differential.test_index_deployments import Pets
+
+SOURCE = """
+from penstock import App, Entity, index, key, transactional, unique
+
+class Pet(Entity):
+    name: str = key()
+    chip: str | None = None
+    age: int = 0
+    {indexes}
+
+    def move(self, chip: str | None, age: int) -> None:
+        self.chip, self.age = chip, age
+
+class Toy(Entity):
+    name: str = key()
+    size: int = 0
+    {more}
+
+@transactional
+def fill(first: int, count: int) -> None:
+    for number in range(first, first + count):
+        Pet.create(f"q{{number:03}}", chip=f"c{{number}}", age=number % 3)
+        Toy.create(f"t{{number:03}}", size=number % 2)
+
+app = App("pets", Pet, Toy, fill)
+"""
+CODES = {
+    "plain": {"indexes": "", "more": ""},
+    "indexed": {
+        "indexes": 'by_chip = unique("chip"); by_age = index("age"); oldest = index(order="age")',
+        "more": 'by_size = index("size", order="size")',
+    },
+    "other": {"indexes": 'by_age = index("age")', "more": ""},
+}
+
+Step = tuple[str, int, int, int]
+"""What happens, the number of a pet, of a chip, and an age."""
+
+ops: st.SearchStrategy[Step] = st.tuples(
+    st.sampled_from(["create", "move", "move", "delete", "toy"]),
+    st.integers(0, 5),
+    st.integers(60, 66),
+    st.integers(0, 3),
+)
+events: st.SearchStrategy[Step] = st.tuples(
+    st.sampled_from(["lose", "other", "indexed", "rival", "restart"]),
+    st.just(0),
+    st.just(0),
+    st.just(0),
+)
+
+
+class Shelter(Pets):
+    """A running application whose builds go on step by step, with a part of a program after each step."""
+
+    def __init__(self, data: Path) -> None:
+        self.bursts: list[list[Step]] = []
+        super().__init__(data)
+        for name, parts in CODES.items():
+            self.version(name, parts)
+        self.call("", None, "fill", first=0, count=60)
+        self.answer()
+
+    def version(self, name: str, parts: dict[str, str]) -> DeployedCode:
+        source = textwrap.dedent(SOURCE).format(**CODES[name])
+        archive = Archives(self.data).put(pack({"shelterpets.py": source.encode()}))
+        self.codes[name] = DeployedCode(archive, "shelterpets", "app", "3", {})
+        return self.codes[name]
+
+    def happen(self, step: Step) -> None:
+        """Let one step of a program happen."""
+        what, number, chip, age = step
+        name = f"q{number:03}"
+        match what:
+            case "create":
+                self.call("Pet", name, "create", chip=f"c{chip}", age=age)
+            case "move":
+                self.call("Pet", name, "move", chip=None if chip == 60 else f"c{chip}", age=age)
+            case "delete":
+                self.call("Pet", name, "delete")
+            case "toy":
+                self.call("Toy", f"t{number:03}", "upsert", size=age)
+            case "lose":
+                staged = StagedRows(self.data)
+                staged.remove(staged.names()[:2])
+            case "rival":
+                body = encode_control(Prepare("rival", ("Pet.by_age",)))
+                self._append(body, b"", is_control=True)
+            case "restart":
+                self.inline.restart()
+            case other:
+                self.deploy(other)
+
+    def burst(self) -> None:
+        for step in self.bursts.pop(0) if self.bursts else ():
+            self.happen(step)
+        self.inline.advance(self.inline.log.end())
+
+    def build(self) -> Prepared | None:
+        """Build the indexes of the version `indexed` in this process; None if that cannot go on."""
+        app = self.loaded(self.codes["indexed"])
+        question = BuildQuestion(self.inline.config, self.codes["indexed"], (), 1.0)
+        try:
+            return build_beside(question, app)
+        except PenstockError:
+            return None
+
+    def deploy_prepared(self, prepared: Prepared | None) -> None:
+        body = encode_control(Deploy(self.codes["indexed"], prepared=prepared))
+        self._append(body, b"", is_control=True)
+
+
+@contextmanager
+def stepped(shelter: Shelter) -> Iterator[list[bool]]:
+    """Let small parts of a build be executed in this thread; yields whether each deployment has used its build."""
+    used: list[bool] = []
+    correct = DeployedRows.corrections
+
+    def execute(_: Any, log: Log, step: Prepare, number: str) -> bool:
+        append_control(log, index_build.ORDER, f"{step.build}-{number}", step)
+        shelter.inline.advance(log.end())
+        (answer,) = answers_of(shelter.inline.journal)[-1:]
+        shelter.burst()
+        if answer.error:
+            raise RequestError("the step was refused")
+        return answer.data == b"\xc3"
+
+    def noted(self: DeployedRows, indexes: Any) -> Any:
+        made = correct(self, indexes)
+        used.append(made is not None)
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_build._Build, "_execute", execute)
+        patch.setattr(DeployedRows, "corrections", noted)
+        patch.setattr(index_build, "PREPARED_MIN", 1)
+        patch.setattr(index_build, "_PIECE_ROWS", 25)
+        patch.setattr(index_build, "_FEW", -1)
+        patch.setattr(prepared_indexes, "ENTITIES_MAX", 30)
+        yield used
+
+
+@contextmanager
+def shelters() -> Iterator[tuple[Shelter, list[bool]]]:
+    with tempfile.TemporaryDirectory() as folder:
+        shelter = Shelter(Path(folder))
+        with stepped(shelter) as used:
+            yield shelter, used
+        shelter.inline.close()
+
+
+def ended(shelter: Shelter) -> None:
+    """Compare the state with that of one thread, which prepares nothing."""
+    assert shelter.state() == shelter.serial().state
+    assert BUILD not in shelter.state()
+
+
+CHANGED: list[list[Step]] = [
+    [("move", 0, 61, 3), ("delete", 1, 0, 0)],
+    [("create", 1, 62, 0), ("move", 0, 60, 1)],
+    [("move", 2, 61, 2), ("toy", 3, 0, 3)],
+]
+
+
+@drawn(25)
+@given(st.lists(st.lists(ops, max_size=4), max_size=12), st.lists(ops, max_size=4))
+@example(CHANGED, [("move", 3, 3, 0), ("move", 4, 64, 0)])
+@example([[]], [("move", 3, 65, 0), ("move", 4, 65, 0)])
+def test_prepared_rows_are_those_of_one_epoch(bursts: list[list[Step]], rest: list[Step]) -> None:
+    """Also of entities that change before, between and after the steps; two entities with one value refuse the deployment."""
+    with shelters() as (shelter, used):
+        shelter.bursts = list(bursts)
+        prepared = shelter.build()
+        for step in rest:
+            shelter.happen(step)
+        shelter.deploy_prepared(prepared)
+        answer = shelter.answer()
+        assert answer in (None, "not-unique")
+        if prepared is not None:
+            assert used == [answer is None]
+        shelter.deploy("other")  # also after a refusal, it removes what is left
+        ended(shelter)
+
+
+@drawn(25)
+@given(st.lists(st.lists(ops | events, max_size=3), min_size=1, max_size=10), st.lists(ops | events, max_size=3))
+@example([[], [("other", 0, 0, 0)]], [])
+@example([[], [], [("indexed", 0, 0, 0)]], [])
+@example([[], [], [], [("rival", 0, 0, 0)]], [])
+@example([], [("lose", 0, 0, 0)])
+@example([], [("other", 0, 0, 0)])
+def test_a_build_is_only_a_help(bursts: list[list[Step]], rest: list[Step]) -> None:
+    """Lost files, other deployments, another build and a driver that starts again: the deployment builds the same rows."""
+    with shelters() as (shelter, _):
+        shelter.bursts = list(bursts)
+        prepared = shelter.build()
+        for step in rest:
+            shelter.happen(step)
+        shelter.deploy_prepared(prepared)
+        assert shelter.answer() in (None, "not-unique")
+        shelter.deploy("other")
+        ended(shelter)
