@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from penstock.deployment import index_build, prepared_indexes
 from penstock.deployment.archives import Archives, pack
-from penstock.deployment.index_build import BuildQuestion, build_beside
+from penstock.deployment.deploy_order import put_in_force
+from penstock.deployment.index_build import ORDER, PREPARED_MIN, BuildQuestion, build_beside
 from penstock.deployment.prepared_indexes import DeployedRows
 from penstock.engine.built_indexes import BUILD
 from penstock.errors import PenstockError, RequestError
 from penstock.journal.staged import StagedRows
 from penstock.log.api import Log
 from penstock.model.control import Deploy, DeployedCode, Prepare, Prepared, encode_control
-from penstock.orders.order import append_control
+from penstock.orders.order import Place, append_control
 from tests.differential.committed import answers_of
 from tests.differential.programs import drawn
 from tests.differential.test_index_deployments import Pets
@@ -175,8 +176,10 @@ def shelters() -> Iterator[tuple[Shelter, list[bool]]]:
         shelter.inline.close()
 
 
-def ended(shelter: Shelter) -> None:
+def compare(shelter: Shelter) -> None:
     """Compare the state with that of one thread, which prepares nothing."""
+    if shelter.answer() is not None:
+        shelter.deploy("other")  # a refusal leaves the prepared rows to the next deployment
     assert shelter.state() == shelter.serial().state
     assert BUILD not in shelter.state()
 
@@ -188,7 +191,7 @@ CHANGED: list[list[Step]] = [
 ]
 
 
-@drawn(25)
+@drawn(2)
 @given(st.lists(st.lists(ops, max_size=4), max_size=12), st.lists(ops, max_size=4))
 @example(CHANGED, [("move", 3, 3, 0), ("move", 4, 64, 0)])
 @example([[]], [("move", 3, 65, 0), ("move", 4, 65, 0)])
@@ -204,16 +207,18 @@ def test_prepared_rows_are_those_of_one_epoch(bursts: list[list[Step]], rest: li
         assert answer in (None, "not-unique")
         if prepared is not None:
             assert used == [answer is None]
-        shelter.deploy("other")  # also after a refusal, it removes what is left
-        ended(shelter)
+        compare(shelter)
 
 
-@drawn(25)
-@given(st.lists(st.lists(ops | events, max_size=3), min_size=1, max_size=10), st.lists(ops | events, max_size=3))
+@drawn(2)
+@given(
+    st.lists(st.lists(ops | events, max_size=3), min_size=1, max_size=10),
+    st.lists(ops | events, max_size=3),
+)
 @example([[], [("other", 0, 0, 0)]], [])
 @example([[], [], [("indexed", 0, 0, 0)]], [])
 @example([[], [], [], [("rival", 0, 0, 0)]], [])
-@example([], [("lose", 0, 0, 0)])
+@example([[("restart", 0, 0, 0)], [], [("restart", 0, 0, 0)]], [("lose", 0, 0, 0)])
 @example([], [("other", 0, 0, 0)])
 def test_a_build_is_only_a_help(bursts: list[list[Step]], rest: list[Step]) -> None:
     """Lost files, other deployments, another build and a driver that starts again: the deployment builds the same rows."""
@@ -224,5 +229,27 @@ def test_a_build_is_only_a_help(bursts: list[list[Step]], rest: list[Step]) -> N
             shelter.happen(step)
         shelter.deploy_prepared(prepared)
         assert shelter.answer() in (None, "not-unique")
-        shelter.deploy("other")
-        ended(shelter)
+        compare(shelter)
+
+
+def test_a_deployment_prepares_a_large_index() -> None:
+    """The order builds it in a process of its own, tells the progress, and leaves no file; requests and the driver go on."""
+    with tempfile.TemporaryDirectory() as folder:
+        shelter = Shelter(Path(folder))
+        for first in range(60, PREPARED_MIN, 5_000):
+            shelter.call("", None, "fill", first=first, count=5_000)
+        shelter.answer()
+        done: list[tuple[int, int]] = []
+        place = Place(shelter.inline.config, told=lambda part, parts: done.append((part, parts)))
+        with shelter.inline.following():
+            result = put_in_force(place, shelter.codes["indexed"], 60.0)
+        assert result.number == 2
+        assert done[-1][1] == 6
+        steps = [
+            answer for answer in answers_of(shelter.inline.journal) if ORDER in answer.request_id
+        ]
+        assert len(steps) >= 7
+        assert not [answer.error for answer in steps if answer.error]
+        assert StagedRows(shelter.data).names() == []
+        compare(shelter)
+        shelter.inline.close()

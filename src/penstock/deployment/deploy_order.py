@@ -195,7 +195,7 @@ def put_in_force(
     settings = place.settings
     prepare: Prepare | None = None
     if driver_runs(settings.data):  # else no request waits for the epoch of the deployment
-        prepare = partial(prepare_indexes, settings, timeout_s)
+        prepare = partial(prepare_indexes, place, timeout_s)
     appended = append_deployment(settings, code, replaces, drop, place.by, prepare)
     if appended is None:
         return DeploymentResult(changed=False, archive=code.archive)

@@ -8,10 +8,12 @@ The build is a help only. If it cannot go on, the order goes on without it, and 
 """
 
 import logging
+import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from itertools import count, groupby, islice
 from operator import itemgetter
 from typing import BinaryIO, Final
@@ -47,7 +49,7 @@ from penstock.model.control import DeployedCode, Prepare, Prepared
 from penstock.model.entity_type import EntityType
 from penstock.model.index import Index
 from penstock.model.index_rows import built
-from penstock.orders.order import append_control, settled
+from penstock.orders.order import Place, append_control, settled
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -73,6 +75,8 @@ _PIECE_ROWS: Final = 10_000
 _PIECE_BYTES: Final = 4 << 20
 """One step has at most so many rows, and so many bytes of them: epochs wait for it."""
 
+_LOOK_S: Final = 0.1
+
 _BATCH: Final = 50_000
 _ROUNDS: Final = 4
 _FEW: Final = 500
@@ -96,21 +100,24 @@ class BuildAnswer(msgspec.Struct, frozen=True):
 
 
 def prepare_indexes(
-    settings: Config, timeout_s: float, code: DeployedCode, dropped: tuple[str, ...]
+    place: Place, timeout_s: float, code: DeployedCode, dropped: tuple[str, ...]
 ) -> Prepared | None:
     """Put the rows of the large indexes that code adds into the state; return the build for the record of its deployment.
 
     Args:
+        place: The application; `told` takes the parts that are done, and all parts.
         timeout_s: How long to wait for the driver, for each part.
         dropped: The stored classes that the code may lack.
 
     Returns:
         None without such an index, and if the build could not go on; the deployment then builds all rows.
     """
+    settings = replace(place.settings, data=place.settings.data.absolute())
     question = BuildQuestion(settings, code, dropped, timeout_s)
     module, longest_s = "penstock.deployment.index_build", IMPORT_S + BUILD_S
     try:
-        answer = ask_importing(module, question, BuildAnswer, code.module, IMPORT_S, longest_s)
+        with _told(place):
+            answer = ask_importing(module, question, BuildAnswer, code.module, IMPORT_S, longest_s)
     except (PenstockError, ChildEnded, TimeoutError) as error:
         extra = {"module": code.module, "cause": str(error) or f"it took more than {longest_s:g} s"}
         _log.warning(
@@ -118,6 +125,28 @@ def prepare_indexes(
         )
         return None
     return answer.prepared
+
+
+@contextmanager
+def _told(place: Place) -> Iterator[None]:
+    """Tell the progress of a build, which its process announces, until the block ends."""
+    if place.told is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def tell(told: Callable[[int, int], None]) -> None:
+        while not ended.wait(_LOOK_S):
+            for builder in presence.find(place.settings.data, ROLE):
+                told(int(builder.details.get("done", 0)), int(builder.details.get("parts", 1)))
+
+    thread = threading.Thread(target=tell, args=(place.told,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def build_beside(question: BuildQuestion, app: App) -> Prepared | None:
@@ -137,7 +166,11 @@ def build_beside(question: BuildQuestion, app: App) -> Prepared | None:
             return None
         with closing(directory.open_stores(journal)) as stores:
             build = _Build(question, journal, stores)
-            return build.run(classes, deployment.number)
+            try:
+                return build.run(classes, deployment.number)
+            except PenstockError:
+                build.forget()
+                raise
 
 
 def _preparable(
@@ -162,6 +195,12 @@ class _Build:
         self._staged = StagedRows(self._data)
         self._id = uuid.uuid4().hex
         self._steps = 0
+        self._files: list[str] = []
+
+    def forget(self) -> None:
+        """Remove the files; those of a process that is killed are removed by maintenance."""
+        with suppress(OSError):
+            self._staged.remove(self._files)
 
     def run(self, classes: ClassIndexes, deployment: int) -> Prepared | None:
         """Do the work; raises as `build_beside`.
@@ -185,7 +224,7 @@ class _Build:
         with about as announced, closing(directory.open_log(self._question.settings)) as log:
             self._begin(log, order)
             for number, piece in enumerate(pieces):
-                announced.tell(done=number, all=len(pieces))
+                announced.tell(done=number, parts=len(pieces))
                 self._put(log, order, piece)
             for _ in range(_ROUNDS):
                 changed = ChangedEntities(order, self._staged, own)
@@ -216,6 +255,7 @@ class _Build:
         if not places:
             return None
         files = staged_standings(pa.concat_tables(tables), self._staged, self._id, entities)
+        self._files += files
         order = Prepared(self._id, 0, 0, reader.epoch, tuple(places), tuple(files))
         return order, pieces
 
@@ -233,6 +273,7 @@ class _Build:
         for piece in pieces:
             self._put(log, order, piece)
         file = self._staged.stage_table(changed.table(), self._id, "an index")
+        self._files.append(file)
         return msgspec.structs.replace(order, epoch=epoch, later=(*order.later, file))
 
     def _pieces(self, rows: Iterable[tuple[EntityKey, bytes | None]]) -> Iterator[str]:
@@ -245,10 +286,14 @@ class _Build:
             states.append(state)
             size += len(state or b"")
             if len(keys) == _PIECE_ROWS or size >= _PIECE_BYTES:
-                yield self._staged.stage(keys, states, self._id)
+                yield self._piece(keys, states)
                 keys, states, size = [], [], 0
         if keys:
-            yield self._staged.stage(keys, states, self._id)
+            yield self._piece(keys, states)
+
+    def _piece(self, keys: list[str], states: list[bytes | None]) -> str:
+        self._files.append(name := self._staged.stage(keys, states, self._id))
+        return name
 
     def _begin(self, log: Log, order: Prepared) -> None:
         """Remove the rows of an earlier build, and begin this one."""

@@ -34,7 +34,8 @@ The code takes effect between two epochs: requests before that place run with th
 with the new code, in all processes. No request is lost, and no connection ends. Until a gateway has loaded the new
 code, it may answer a read of a changed class with 503, and the read can be sent again. The command stores the
 source in the data directory, imports it there in a process of its own, and compares its classes with the stored
-entities. Code that cannot be imported, or does not fit, is refused, and nothing changes. A class with stored entities
+entities. If it adds an index over 20,000 or more entities, the rows of the index are made next, while requests go on;
+penstock status shows how far this is. Code that cannot be imported, or does not fit, is refused, and nothing changes. A class with stored entities
 that has disappeared from the source is refused, unless --drop names it: its entities stay stored, SQL and
 history show them, and no request reaches them. Code that would read waiting requests or events with another meaning is
 refused, and waiting requests that the code does not take are named. The command ends when
@@ -170,12 +171,15 @@ def _deployed(
 ) -> "DeploymentResult":
     """Deploy the present code, and return when it is in force."""
     from penstock.base.deployment_answers import DeploymentResult
+    from penstock.cli.progress import ProgressBar
     from penstock.deployment.deploy_order import DeployOrder
     from penstock.orders.order import Place
 
     if remote.url is None:
         settings = _placed(options)
-        return DeployOrder(settings.app, drop).carry_out(Place(settings), timeout_s)
+        with ProgressBar("deployment") as bar:
+            place = Place(settings, told=bar.at)
+            return DeployOrder(settings.app, drop).carry_out(place, timeout_s)
     archive, query = _packed(_named(options), drop, timeout=timeout_s)
     waits_s = 2 * timeout_s + DeployOrder.way.work_s
     return remote.post(f"/deployments?{query}", archive, _ZIP, DeploymentResult, waits_s)

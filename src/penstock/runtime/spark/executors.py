@@ -68,6 +68,7 @@ class DeployExecutor:
         use_schedules: Callable[[Sequence[Schedule]], None],
     ) -> None:
         self._data = data
+        self._staged = StagedRows(data)
         self._jobs = jobs
         self._late = late
         self._use_schedules = use_schedules
@@ -85,13 +86,12 @@ class DeployExecutor:
             self._forget(epoch)
             facts = {"archive": control.code.archive, "error": str(error)}
             _log.warning("a deployment is refused", extra=facts)
-            raise Refused(error) from error
+            raise Refused(error, partial(_forget_staged, self._staged, control)) from error
 
         def switch() -> None:
             self._late.watch(loaded.late, loaded.scans)
             self._use_schedules(loaded.schedules)
-            if control.prepared is not None:
-                _forget_staged(StagedRows(self._data), control)
+            _forget_staged(self._staged, control)
             self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec, since=since))
             _log.info("a deployment is in force", extra={"archive": control.code.archive})
 
@@ -271,6 +271,7 @@ class Importer:
 
 
 def _forget_staged(staged: StagedRows, control: Import | Deploy) -> None:
+    """Remove the files that the journal makes needless; maintenance removes the others later."""
     try:
         staged.remove(files_of(control))
     except OSError as error:
