@@ -118,31 +118,33 @@ class ChangedEntities:
 
     def _former(self) -> Mapping[EntityKey, Mapping[int, Standing]]:
         """Return where the entities stood, by the number of the index."""
-        found: dict[EntityKey, dict[int, Standing]] = {}
+        known: dict[EntityKey, dict[int, Standing]] = {}
         rest = self.keys
         for name in reversed(self._order.later):
-            found |= (of_file := self._in_file(name, rest))
+            known |= (of_file := self._in_file(name, rest))
             rest = rest - of_file.keys()
         files = self._order.files
         by_file: dict[int, set[EntityKey]] = defaultdict(set)
-        for key in rest:
+        for key in sorted(rest):
             by_file[partition_of(bucket_of(key), len(files))].add(key)
         for number, keys in by_file.items():
-            found |= self._in_file(files[number], keys)
-        return found
+            known |= self._in_file(files[number], keys)
+        return known
 
     def _in_file(
         self, name: str, keys: Collection[EntityKey]
     ) -> dict[EntityKey, dict[int, Standing]]:
         rows = self._staged.table(name).cast(STANDINGS)
-        mine = rows.filter(pc.is_in(rows["key"], value_set=pa.array(keys, pa.large_string())))
-        found: dict[EntityKey, dict[int, Standing]] = defaultdict(dict)
+        mine = rows.filter(
+            pc.is_in(rows["key"], value_set=pa.array(sorted(keys), pa.large_string()))
+        )
+        known: dict[EntityKey, dict[int, Standing]] = defaultdict(dict)
         columns = (mine[field].to_pylist() for field in STANDINGS.names)
         for key, place, row, entry in zip(*columns, strict=True):
-            of_entity = found[key]
+            of_entity = known[key]
             if row is not None:
                 of_entity[place] = Standing(row, entry)
-        return dict(found)
+        return dict(known)
 
 
 class DeployedRows:

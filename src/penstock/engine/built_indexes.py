@@ -96,8 +96,8 @@ def index_updates(
         if len(places) == sum(len(indexes) for _, indexes in own):
             corrections = prepared.corrections(own)
     ready = frozenset() if corrections is None or prepared is None else {*prepared.order.places}
-    present = former.keys() if build is None else former.keys() | build.places
-    for place in sorted(present - kept_indexes(app, former) - ready):
+    there = former.keys() if build is None else former.keys() | build.places
+    for place in sorted(there - kept_indexes(app, former) - ready):
         updates.update((key, None) for key, _ in rows_of(prefix_of(place)))
     for entity_type, indexes in to_build:
         if others := [each for each in indexes if each.place not in ready]:
@@ -346,7 +346,7 @@ def _changed_entries(
         stay = sorted([*stay, *taken])
     made = built(row, stay) if stay else {}
     former = pages.read_rows()
-    for name in former.keys() | made.keys():
+    for name in dict.fromkeys((*former, *made)):
         if former.get(name) != made.get(name):
             yield name, made.get(name)
 
