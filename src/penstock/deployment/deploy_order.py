@@ -47,7 +47,7 @@ _WORK_S: Final = 180.0 + BUILD_S
 """A gateway reads and checks the code, and builds large indexes, before it waits for the driver."""
 
 Prepare = Callable[[DeployedCode, tuple[str, ...]], Prepared | None]
-"""Builds the large indexes of code, which may lack some stored classes, beside the epochs."""
+"""Builds the large indexes of code, which may lack some stored classes, while epochs go on."""
 
 _WAY: Final = Way(
     noun="a deployment",
@@ -91,7 +91,7 @@ def store_code(data: Path, spec: str) -> DeployedCode:
     The archive has the other deployed applications as they are deployed; see `with_applications`.
 
     Raises:
-        ConfigError: There is no such application, or a source file cannot be read.
+        ConfigError: The application does not exist, or a source file cannot be read.
     """
     return _stored(data, with_applications(data, deployed_code(data), spec))
 
@@ -131,7 +131,7 @@ def append_deployment(
         The deployment; None if the newest deployment, which may still wait in the log, has the same code.
 
     Raises:
-        ConfigError: There is no journal, the code cannot be imported, another deployment has come before it, or a class
+        ConfigError: The journal is missing, the code cannot be imported, another deployment has come before it, or a class
             to drop is not stored or still in the code; nothing is appended.
     """
     directory = DataDirectory(config.data)

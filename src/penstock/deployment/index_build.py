@@ -1,4 +1,4 @@
-"""The build of large new indexes beside the epochs, before the record of their deployment.
+"""The build of large new indexes while epochs go on, before the record of their deployment.
 
 `prepare_indexes` is the caller's side. The child reads the entities of the newest epoch, makes the rows of the indexes, and puts
 them into the state by control records (`control.Prepare`), one after the other, so that requests go on between them. Then it
@@ -296,7 +296,7 @@ class _Build:
         return name
 
     def _begin(self, log: Log, order: Prepared) -> None:
-        """Remove the rows of an earlier build, and begin this one."""
+        """Remove the rows of an earlier build, and begin."""
         for number in count():
             began = time.monotonic()
             if not self._execute(log, Prepare(self._id, order.places), f"0-{number}"):
@@ -343,7 +343,7 @@ def _rows_of(index: Index, begin: int, table: pa.Table) -> Iterator[tuple[Entity
 
     Args:
         begin: The length of the beginning that the keys of entities have in common.
-        table: Where all entities stand.
+        table: The standings of all entities.
 
     Raises:
         NotUnique: Two entities have the same value of a unique index.

@@ -292,8 +292,8 @@ def corrected(
     """Yield the changes of rows of one class after changes of its entities: the rows are those that a build at once makes.
 
     Args:
-        former: Where changed entities stand in the rows of the state, by the texts of their keys; without those that did not exist.
-        present: Where they stand now, likewise.
+        former: The standings of changed entities in the rows of the state, by the texts of their keys; new entities are left out.
+        present: Their standings now; deleted entities are left out.
         read: Returns a row of the state.
 
     Raises:

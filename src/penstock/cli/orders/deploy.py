@@ -133,7 +133,9 @@ def rollback(
     remote: RemoteOptions,
     number: Annotated[
         int | None,
-        typer.Option("--to", metavar="NUMBER", help="The deployment; default: the one before."),
+        typer.Option(
+            "--to", metavar="NUMBER", help="The deployment; default: the deployment before."
+        ),
     ] = None,
     drop: DropOption = None,
     timeout_s: DeployTimeoutOption = 60.0,

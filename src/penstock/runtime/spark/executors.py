@@ -74,7 +74,7 @@ class DeployExecutor:
         self._use_schedules = use_schedules
 
     def __call__(self, control: Deploy, epoch: Epoch) -> ControlEffect:
-        """Load the code, and record it from the epoch after this one on."""
+        """Load the code, and record it from the next epoch on."""
         since = Epoch(epoch + 1)
         try:
             spec = unpacked(self._data, control.code).spec

@@ -205,7 +205,7 @@ class WorkerCodes:
             dropped: The stored classes that it may lack; those that a deployment has dropped need no mention.
         """
         if code not in self._loaded:
-            self._loaded = {self._code: self.present}  # what was prepared before was refused
+            self._loaded = {self._code: self.present}  # earlier prepared code was refused
             self._leave()
             try:
                 self._loaded[code] = self._load(code[0], dropped)
@@ -411,7 +411,7 @@ class Worker:
             case _:
                 if command.partitions != self._stores.partitions:
                     self._use_stores(command.partitions)
-                # The driver begins an epoch after the commit of the one before it.
+                # The driver begins an epoch after the commit of the epoch before it.
                 self._is_durable(Epoch(command.epoch - 1))
                 self._lines.begin_task()
                 return self._on_sound_stores(partial(self._execute_any, command))
