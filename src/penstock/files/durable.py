@@ -17,6 +17,8 @@ from penstock.errors import JournalUnavailable
 
 TEMPORARY: Final = ".tmp"
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
+_OPEN_MAX: Final = 64
+"""Files that are open at the same time for their syncs: an epoch of many partitions has more than a process may open."""
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
@@ -156,12 +158,16 @@ def publish(path: Path, data: bytes, after: Collection[Path] = ()) -> None:
         FileExistsError: The name is taken; the existing file is untouched.
         FileNotFoundError: One of the other files is missing.
     """
+    others = [*after]
+    while len(others) > _OPEN_MAX:
+        sync_all(others[:_OPEN_MAX])
+        del others[:_OPEN_MAX]
     temporary = temporary_of(path)
     try:
         with ExitStack() as open_files:
             descriptors = [_opened(temporary, _NEW, open_files)]
             _write_all(descriptors[0], memoryview(data))
-            _sync_together(descriptors + _opened_all(after, open_files))
+            _sync_together(descriptors + _opened_all(others, open_files))
         os.link(temporary, path)  # unlike a rename, it fails if the name is taken
     finally:
         with suppress(OSError):  # the link is made; a temporary name that stays does no harm

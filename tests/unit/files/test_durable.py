@@ -3,6 +3,7 @@
 import _thread
 import errno
 import os
+import resource
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +100,23 @@ def test_a_missing_file_before_another_leaves_no_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         publish(tmp_path / NAME, b"both", [tmp_path / "sent.part"])
     assert not list(tmp_path.iterdir())
+
+
+def test_more_files_than_a_process_may_open_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An epoch may have thousands of parts; each is synced before the name is visible."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = {tmp_path / f"{number}.part": b"" for number in range(400)}
+    create_all(files)
+    names = watch(monkeypatch)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 200, hard))
+    try:
+        publish(tmp_path / NAME, b"all", files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {path.name for path in files} <= {*names}
 
 
 def test_a_name_that_is_taken_leaves_no_file(files: dict[Path, bytes]) -> None:
