@@ -6,7 +6,8 @@
 - `drivers`: two drivers on two hosts; the one that drives is killed, cut off, and stopped for a minute.
 - `page`: the operator's page, from one machine to three hosts, to four, and to one.
 - `elastic`: hosts join and leave, and the number of partitions changes, under load; each partition is on two hosts (`copies`).
-- `servers`: 500 requests a second; then the object store and the broker are killed for 20 seconds each.
+- `servers`: 500 requests a second; then the object store and the broker are killed for 20 seconds each. It prints the requests to the
+  store by kinds, for an epoch and for a day, and their price, under load and at rest.
 - `outside`: indexes, effects and the changes of a database, while hosts hold parts of the state.
 - `scaling`: 1, 2 and 4 hosts of a fifth of a core, beside the model of `benchmarks.scale`.
 
@@ -35,6 +36,9 @@ import uvloop
 
 from benchmarks.harness.load import Answer, Connection, Load, Request
 from penstock.files.layout import HELD_STATE
+from penstock.process.config import PriceConfig
+from penstock.process.host_reporter import READS, WRITES
+from penstock.process.metrics import STORE_REQUESTS, sums_of
 from tests.checkout import SHOP
 from tests.cluster.lab import Host, Lab, lab, why_not
 from tests.cluster.operator_page import OperatorPage
@@ -56,6 +60,9 @@ AWAY_S = 30.0
 STOPPED_S: Final = 60.0
 SERVER_AWAY_S: Final = 20.0
 _SETTLE_S = 3.0
+_REST_S: Final = 40.0
+"""After so long without a request, each follower has its longest pause."""
+_DAY_S: Final = 86_400
 _CONNECTIONS: Final = 400
 
 
@@ -299,7 +306,8 @@ class Servers:
         items = [self._made() for _ in range(100)]
         for round_ in range(rounds):
             self._paced(items, f"warm{round_}", 5.0, RATE)
-            answers = self._paced(items, f"r{round_}", LOAD_S, RATE)
+            with self._priced(f"{RATE} requests/s"):
+                answers = self._paced(items, f"r{round_}", LOAD_S, RATE)
             took = sorted(answer.took_s for answer in answers)
             assert {answer.status for answer in answers} == {200}
             self._report.say(f"{RATE} requests/s: p50", statistics.median(took), MEDIAN_S)
@@ -309,9 +317,44 @@ class Servers:
             assert broker is not None
             for name, server in (("store", store), ("broker", broker)):
                 self._away(items, f"{name}{round_}", name, server)
+        time.sleep(_REST_S)
+        with self._priced("idle"):
+            time.sleep(LOAD_S)
         self._shop.stop()
         requests = equals_one_thread(self._lab, 1)
         self._report.say(f"{requests} requests equal one thread", 0.0)
+
+    @contextmanager
+    def _priced(self, what: str) -> Iterator[None]:
+        """Print what the hosts ask of the store in the block, by kinds, and what a day like this costs at the default prices."""
+        before, epochs, began = self._asked(), self._epochs(), time.monotonic()
+        yield
+        lasted_s = time.monotonic() - began
+        asked, epochs = self._asked() - before, self._epochs() - epochs
+        kinds = ", ".join(
+            f"{kind} {count / lasted_s:.2f}/s"
+            + (f" = {count / epochs:.1f} an epoch" if epochs else "")
+            for kind, count in sorted(asked.items())
+        )
+        prices = PriceConfig()
+        writes = sum(asked[kind] for kind in WRITES) * prices.million_puts_cents
+        reads = sum(asked[kind] for kind in READS) * prices.million_gets_cents
+        cents = (writes + reads) / 1e6 * _DAY_S / lasted_s
+        self._report.note(
+            f"{what}: {epochs / lasted_s:.2f} epochs/s; {kinds}; {cents / 100:.2f} dollars a day"
+            f"   load {psutil.getloadavg()[0]:.1f}"
+        )
+
+    def _asked(self) -> Counter[str]:
+        """Return the requests to the store so far, of the processes of all hosts, by their kinds."""
+        asked: Counter[str] = Counter()
+        for host in self._lab.hosts:
+            asked.update(Counter(sums_of(host.root, STORE_REQUESTS, "kind")))
+        return asked
+
+    def _epochs(self) -> int:
+        """Return the number of epochs that the driver has committed."""
+        return round(sum(sums_of(self._lab.hosts[1].root, "penstock_epoch_records_count").values()))
 
     def _made(self) -> str:
         (key,) = self._shop.call(lambda client: client.post("/stock/item/create/1").json()).values()

@@ -1,5 +1,7 @@
 """Gateways, readers and SQL on a host without a driver: it has the place of the data, and the log's is noted there."""
 
+import random
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,7 @@ from penstock.runtime.spark.messages import RoundOutput
 from penstock.runtime.spark.round_files import RoundFiles, UsedFiles, far_files
 from penstock.sql_view.view import View
 from tests.checkout import SHOP
+from tests.faults.list_order import Call, complaints
 from tests.gateway_thread import HOST, RunningGateway
 from tests.history import journal_of
 from tests.kafka_hosts import ONE_MACHINE
@@ -41,12 +44,23 @@ from tests.object_store import BUCKET, HostileProxy, StoreServer
 from tests.serial_driver import SerialDriver
 from tests.waiting import wait_for
 
+LISTS: Final = str(Path(__file__).with_name("lists_app.py"))
+_NAMES: Final = ["x", "y", "z"]
+_CALLERS: Final = 6
+_CALLS: Final = 20
 _REST_S: Final = 0.5
 _IDLE_S: Final = 2.0
 
 
 @pytest.fixture
+def spec(request: pytest.FixtureRequest) -> str:
+    """The application: the shop, or that of the parameter."""
+    return str(getattr(request, "param", SHOP))
+
+
+@pytest.fixture
 def hosts(
+    spec: str,
     store_server: StoreServer,
     kafka_server: Broker,
     tmp_path: Path,
@@ -61,7 +75,7 @@ def hosts(
     topic = f"kafka://{kafka_server.servers}/{tmp_path.parent.name}-{tmp_path.name}"
     config = Config(data=one, cores=1, log=topic, kafka=ONE_MACHINE)
     DataDirectory(one).prepare_log(config)
-    driver = SerialDriver(SHOP, config, deploys=True)
+    driver = SerialDriver(spec, config, deploys=True)
     driver.start()
     claim = DriverClaim(one)
     claim.get()
@@ -98,6 +112,60 @@ def test_host_without_a_driver_answers_everything(
     assert capsys.readouterr().out.endswith(f"log: {first.log}\n")
     assert execute(["status", SHOP, "--data", str(folder)]) == 0, "a driver runs, on the other host"
     assert f"log: {first.log}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("spec", [LISTS], indirect=True)
+def test_calls_over_two_hosts_have_an_order_in_real_time(
+    hosts: tuple[Config, Path], seed: int
+) -> None:
+    """What appends and reads over two gateways saw of lists is that of one thread, and no answer is older than its call."""
+    first, folder = hosts
+    calls: list[Call] = []
+    began = threading.Barrier(_CALLERS)
+
+    def call(caller: int, url: str) -> None:
+        draw = random.Random(seed + caller)
+        began.wait(60)
+        with httpx.Client(base_url=url, timeout=60) as client:
+            for number in range(caller * _CALLS, (caller + 1) * _CALLS):
+                one, other = draw.sample(_NAMES, 2)
+                method, names, arguments = draw.choice(
+                    [
+                        ("append", [one], {"number": number}),
+                        ("append_both", [one, other], {"other": other, "number": number}),
+                        ("look", [one], {}),
+                    ]
+                )
+                sent_s = time.monotonic()
+                answer = client.post(f"/call/Lists/{one}/{method}", json=arguments)
+                assert answer.status_code == 200, answer.text
+                seen = [answer.json()] if method == "look" else answer.json()
+                appended = None if method == "look" else number
+                shown = dict(zip(names, seen, strict=True))
+                calls.append(Call(appended, shown, sent_s, time.monotonic()))
+
+    with (
+        RunningGateway(LISTS, folder, drives=False, kafka=ONE_MACHINE) as far,
+        RunningGateway(LISTS, first.data, drives=False, kafka=ONE_MACHINE) as near,
+    ):
+        for name in _NAMES:
+            assert httpx.post(f"{near.url}/call/Lists/{name}/create", json={}).status_code == 200
+        with ThreadPoolExecutor(_CALLERS) as callers:
+            list(callers.map(call, range(_CALLERS), [near.url, far.url] * (_CALLERS // 2)))
+    assert len(calls) == _CALLERS * _CALLS
+    assert complaints(calls) == []
+
+
+def test_order_of_lists_is_refused_with_an_argument() -> None:
+    """A stale read, two orders of one list, and a number that is there twice are each found."""
+    one = Call(1, {"a": [1]}, 0.0, 1.0)
+    two = Call(2, {"a": [1, 2]}, 0.5, 1.5)
+    late = Call(None, {"a": [1]}, 2.0, 3.0)
+    assert complaints([one, two]) == []
+    assert complaints([one, two, replace(late, began_s=1.2)]) == []
+    assert "comes before" in complaints([one, two, late])[0]
+    assert "no beginning" in complaints([one, two, Call(None, {"a": [2]}, 2.0, 3.0)])[0]
+    assert "twice" in complaints([one, Call(2, {"a": [1, 1, 2]}, 2.0, 3.0)])[0]
 
 
 def asked_of(proxy: HostileProxy) -> list[tuple[str, str]]:

@@ -33,6 +33,7 @@ from tests.object_store import (
     StoreServer,
 )
 
+SLOW_S = 2.0
 SMALL = CompactionPolicy(newest=2, epochs=4, grace_s=0)
 
 
@@ -102,6 +103,26 @@ def test_of_two_drivers_at_once_one_commits_an_epoch(
             (winner,) = [commit for commit in outcomes if commit is not None]
             winners.append(winner)
     assert list(DeltaJournal(near, "shop").commits(Epoch(0))) == winners
+
+
+def test_slow_store_costs_time_and_nothing_else(
+    driver: DeltaJournal, near: StoreRoot, proxy: HostileProxy
+) -> None:
+    """Each answer comes two seconds late: parts that are put together wait once, and the commit is made once."""
+    slow = Fault(first=lambda path: time.sleep(SLOW_S))
+    assert driver.last() is not None
+    proxy.always = {"PUT": slow, "GET": slow, "HEAD": slow}
+    began = time.monotonic()
+    rows = {kind: SCHEMAS[kind].empty_table() for kind in (PartKind.CHANGES, PartKind.SENT)}
+    parts = tuple(driver.write_all(rows, "e1-of-driver"))
+    commit = replace(commit_of(1), parts=parts)
+    driver.commit(commit)
+    assert time.monotonic() - began < 3 * SLOW_S, (
+        "the parts wait for one answer, the commit for another"
+    )
+    assert list(DeltaJournal(near, "shop").commits(Epoch(0))) == [commit]
+    proxy.always = {}
+    driver.commit(commit_of(2))
 
 
 def test_epoch_costs_a_put_for_each_part_and_one_for_its_commit(

@@ -214,6 +214,9 @@ class Journal(Protocol):
     def last(self) -> Commit | None:
         """Return the newest commit, also if another process has made it; None before the first."""
 
+    def known(self) -> Commit | None:
+        """Return the newest commit that this object has made, or has returned as the last one; looks for no other."""
+
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
         """Yield the commits of (after, upto], in order; without `upto`, all that exist now."""
 

@@ -295,6 +295,10 @@ class DeltaJournal:
             last = self._last = self._get(newest)
         return last
 
+    def known(self) -> Commit | None:
+        """Return the newest commit that is known here, as the port says."""
+        return self._last
+
     def first(self) -> Epoch:
         """Return the oldest epoch that is held."""
         self._segments.look()

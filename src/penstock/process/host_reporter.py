@@ -20,6 +20,7 @@ from penstock.files.heartbeat import Heartbeat
 from penstock.files.layout import HOSTS
 from penstock.files.roots import shared_root
 from penstock.files.shared_root import SharedRoot
+from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, PriceConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.hosts import HostReport
@@ -83,6 +84,7 @@ class HostReporter:
         self._spending = _Spending(settings.data, settings.prices)
         self._root = shared_root(settings.data)
         self._log_lag: Callable[[], int] | None = None
+        self._journal: DeltaJournal | None = None
         self._first = HostReport(
             name=socket.gethostname(),
             url=url,
@@ -122,20 +124,19 @@ class HostReporter:
 
     def _copies(self, _: HostReport) -> Mapping[str, object]:
         directory = DataDirectory(self._data)
-        app = directory.app_name
-        if app is None:
+        # It stays open, and so costs one read for each report; opening it costs six, and two lists.
+        if self._journal is None and (app := directory.app_name) is not None:
+            self._journal = directory.open_journal_of(app)
+        journal = self._journal
+        if journal is None or (last := journal.last()) is None:
             return {}
-        with closing(directory.open_journal_of(app)) as journal:
-            last = journal.last()
-            if last is None:
-                return {}
-            held = directory.held_partitions(journal, last.partitions)
-            if held:
-                reached = min(held.values())
-            else:
-                with closing(directory.open_stores(journal)) as stores:
-                    stores.follow(last)
-                    reached = stores.reached()
+        held = directory.held_partitions(journal, last.partitions)
+        if held:
+            reached = min(held.values())
+        else:
+            with closing(directory.open_stores(journal)) as stores:
+                stores.follow(last)
+                reached = stores.reached()
         return {
             "epoch": last.epoch,
             "state_epoch": None if reached == BEFORE_FIRST else reached,

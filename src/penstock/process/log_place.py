@@ -191,7 +191,7 @@ class LogLag:
     def __init__(self, data: Path, settings: KafkaSettings) -> None:
         self._data = data
         self._settings = settings
-        self._topic: Topic | None = None
+        self._opens: tuple[LogNote, Topic] | None = None
 
     def messages(self) -> int:
         """Return the number of messages that the copy lacks.
@@ -200,12 +200,13 @@ class LogLag:
             ConfigError: The settings contradict the note.
             LogUnavailable: No broker answers.
         """
-        if self._topic is None:
+        if self._opens is None:  # the note never changes, and a question for it may be paid for
             note = note_in(self._data)
             assert note is not None, "the log is in Kafka"
-            self._topic = Topic(note.following(self._settings).place, self._settings.kafka)
-        end = self._topic.ends().high  # first, so that the difference is never negative for long
-        with closing(open_copy(self._data, None)) as log:
+            self._opens = note, Topic(note.following(self._settings).place, self._settings.kafka)
+        note, topic = self._opens
+        end = topic.ends().high  # first, so that the difference is never negative for long
+        with closing(_opened(self._data, note, None)) as log:
             return max(0, end - log.reached().next)
 
 

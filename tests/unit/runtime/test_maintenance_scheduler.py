@@ -43,3 +43,40 @@ def test_each_bound_makes_a_snapshot_due(
         due.append(scheduler._snapshot_due(commit))
     assert due == [count >= first_due for count in range(1, 7)]
     assert time.monotonic() - began < SECONDS
+
+
+class PaidJournal(MemoryJournal):
+    """Counts what a journal in a store would ask for.
+
+    Attributes:
+        asked: The names of these methods.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def known(self) -> Commit | None:
+        return super().last()
+
+    def last(self) -> Commit | None:
+        self.asked.append("last")
+        return super().last()
+
+    def merged(self) -> Epoch:
+        self.asked.append("merged")
+        return super().merged()
+
+
+def test_idle_driver_asks_the_journal_for_nothing(tmp_path: Path) -> None:
+    """The length of the journal is measured once after each epoch, and the driver knows its own commits."""
+    nothing: Any = None
+    config = Config(tmp_path, history=HistoryConfig(**NEVER))
+    journal = PaidJournal()
+    scheduler = MaintenanceScheduler(config, nothing, journal, nothing)
+    for epoch in range(2):
+        journal.commit(Commit(Epoch(epoch), {LogPartition(0): Lsn(epoch)}, (), time_us=0))
+        journal.asked.clear()
+        for _ in range(3):
+            scheduler._look()
+        assert journal.asked == ["merged"]

@@ -39,7 +39,7 @@ class AutoPartitions:
 
     def look(self) -> None:
         """Note how many requests wait; once a minute, change the number if that is due."""
-        if not self._config.auto_partitions or (last := self._journal.last()) is None:
+        if not self._config.auto_partitions or (last := self._journal.known()) is None:
             return
         end = sum(self._log.end(partition) for partition in self._log.partitions)
         self._waiting = max(self._waiting, end - sum(last.positions.values()))

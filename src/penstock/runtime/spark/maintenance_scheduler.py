@@ -58,6 +58,9 @@ class MaintenanceScheduler:
         self._requests = 0  # in the log up to that epoch
         self._maintained = BEFORE_FIRST  # the newest epoch at the last maintenance
         self._snapshot_s = self._maintained_s = time.monotonic()
+        self._measured = (
+            BEFORE_FIRST  # the newest epoch when the length of the journal was measured
+        )
 
     def start(self) -> None:
         """Start the thread."""
@@ -90,7 +93,7 @@ class MaintenanceScheduler:
                     self._stopping.wait(_PAUSE_S)
 
     def _look(self) -> None:
-        last = self._journal.last()
+        last = self._journal.known()  # the driver makes all commits, and a look may be paid for
         if last is None:
             return
         snapshot = self._snapshot_due(last)
@@ -102,6 +105,7 @@ class MaintenanceScheduler:
         self._maintained, self._maintained_s = last.epoch, time.monotonic()
         if done.failure is not None:
             _log.error("maintenance failed", extra={"cause": done.failure})
+            self._measured = BEFORE_FIRST
             self._stopping.wait(_PAUSE_S)
         elif snapshot:
             self._snapshot, self._requests = done.snapshot, _requests(last)
@@ -121,8 +125,10 @@ class MaintenanceScheduler:
 
     def _merging_due(self, last: Commit) -> bool:
         keep = compaction_policy(self._config)
-        if last.epoch - self._journal.merged() >= keep.newest + keep.epochs:
-            return True
+        if last.epoch != self._measured:  # without a new epoch, no more of them wait for a merge
+            self._measured = last.epoch
+            if last.epoch - self._journal.merged() >= keep.newest + keep.epochs:
+                return True
         due_s = self._maintained_s + _INTERVAL_S
         return last.epoch > self._maintained and time.monotonic() >= due_s
 
