@@ -1,10 +1,9 @@
 """`penstock` and `python -m penstock`: the command line."""
 
-import gc
 import sys
 from typing import Final
 
-from penstock.base.start import OBJECTS
+from penstock.base.start import look_for_less_garbage
 
 _INTERRUPTED: Final = 130
 """The exit code after Ctrl-C, as of every command."""
@@ -12,7 +11,7 @@ _INTERRUPTED: Final = 130
 
 def main() -> None:
     """Run the command that the process was started with, and exit."""
-    gc.set_threshold(OBJECTS)
+    look_for_less_garbage()
     try:
         from penstock.cli.main import main as run_command  # noqa: PLC0415 -- Ctrl-C may come before its end
 

@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
+from penstock.base.start import before_user_code
 from penstock.base.syntax import parse
 from penstock.errors import ConfigError, PenstockError
 
@@ -200,6 +201,7 @@ def _load_single(location: Location) -> "App":
     importlib.invalidate_caches()
     if location.module not in sys.modules:
         _began_ns[location] = time.time_ns()
+    before_user_code()
     module = _import(location)
     _check_origin(module, location)
     from penstock.model.application import App  # noqa: PLC0415 -- wrong names need no model
