@@ -5,6 +5,7 @@ every call graph, dependent access, undo and failure can be made at random. `twi
 programs their meaning without Penstock, `programs` makes them and writes them on one line.
 """
 
+from copy import deepcopy as copy
 from typing import Any, Final
 
 from penstock import App, Entity, key, random, readonly, savepoint, transactional
@@ -139,6 +140,10 @@ class Frame:
                 type(key).create(key.code, number)
             case _:
                 type(key).create(key.name, number=number)
+
+    def patch(self, who: Who, values: dict[str, Any]) -> None:
+        key: Any = refer(who)
+        type(key).update_or_create(key.code if who[0] == "Gamma" else key.name, **copy(values))
 
     def fresh(self, number: int) -> None:
         kind: Any = Alpha  # mypy does not know what `@entity` adds

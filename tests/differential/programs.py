@@ -59,6 +59,9 @@ Step = tuple[Any, ...]
 keys = st.integers(0, KEYS - 1)
 numbers = st.integers(0, 9)
 whos: st.SearchStrategy[Who] = st.tuples(st.sampled_from(KINDS), keys)
+some_values = st.fixed_dictionaries(
+    {}, optional={"number": numbers, "items": st.lists(numbers, max_size=2)}
+)
 simple_steps = st.one_of(
     st.tuples(st.just("add"), numbers),
     st.just(("get",)),
@@ -72,6 +75,7 @@ simple_steps = st.one_of(
     st.tuples(st.sampled_from(["drop", "has"]), whos),
     st.tuples(st.just("total"), st.lists(whos, max_size=3).map(tuple)),
     st.tuples(st.just("new"), whos, numbers),
+    st.tuples(st.just("patch"), whos, some_values),
     st.tuples(st.just("fresh"), numbers),
     st.tuples(st.just("tie"), keys),
     st.just(("fail",)),
@@ -130,13 +134,14 @@ tangled_programs = st.tuples(
 
 @dataclass(frozen=True)
 class Call:
-    """A request: `method` is run, look, main, create, delete or exists."""
+    """A request: `method` is run, look, main, create, update_or_create, delete or exists."""
 
     method: str
     who: Who
     program: Program = ()  # type: ignore[assignment]
     friend: int | None = None
     number: int = 0
+    values: tuple[tuple[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         friend = "" if self.friend is None else f"(a{self.friend})"
@@ -144,6 +149,8 @@ class Call:
         match self.method:
             case "create":
                 return f"{target}({self.number})"
+            case "update_or_create":
+                return f"{target}({dict(self.values)})"
             case "delete" | "exists":
                 return target
             case _:
@@ -164,6 +171,8 @@ class Call:
             case "create":
                 positional = [key] if kind == "Gamma" else []
                 return app.request(kind, key, "create", positional, {"number": self.number})
+            case "update_or_create":
+                return app.request(kind, key, self.method, (), dict(self.values))
             case "delete" | "exists":
                 return app.request(kind, key, self.method)
             case _:
@@ -184,6 +193,9 @@ class Call:
                     value = twin.run_unloaded(("Alpha", "a0"), self.program, friend)
                 case "create":
                     twin.create(name, self.number)
+                    value = str(name[1])
+                case "update_or_create":
+                    twin.patch(name, dict(self.values))
                     value = str(name[1])
                 case "delete":
                     twin.delete(name)
@@ -208,6 +220,12 @@ calls = st.one_of(
         st.none() | keys,
     ),
     st.builds(Call, st.sampled_from(["create", "delete", "exists"]), whos, number=numbers),
+    st.builds(
+        Call,
+        st.just("update_or_create"),
+        whos,
+        values=some_values.map(lambda values: tuple(values.items())),
+    ),
 )
 
 
@@ -243,7 +261,7 @@ _films = st.fixed_dictionaries(
 )
 molds = st.builds(
     Mold,
-    st.sampled_from(["mold"] * 8 + ["create", "delete", "exists"]),
+    st.sampled_from(["mold"] * 8 + ["create", "update_or_create", "delete", "exists"]),
     st.just(("Delta", 0)),
     spot=spots,
     acts=st.lists(st.builds(Act, _forms, numbers, spots), min_size=1, max_size=4).map(tuple),

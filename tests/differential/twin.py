@@ -9,6 +9,7 @@ import random
 from copy import deepcopy
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 from uuid import UUID
 
 from tests.differential.machine import KEYS, Program, Who
@@ -69,6 +70,9 @@ class Twin:
         if name in self.live:
             raise Trouble("AlreadyExists")
         self.live[name] = Row(number)
+
+    def patch(self, name: Name, values: dict[str, Any]) -> None:
+        vars(self.live.setdefault(name, Row())).update(deepcopy(values))
 
     def delete(self, name: Name) -> None:
         self.row(name)
@@ -160,6 +164,9 @@ class Frame:
 
     def new(self, who: Who, number: int) -> None:
         self.twin.create(name_of(who), number)
+
+    def patch(self, who: Who, values: dict[str, Any]) -> None:
+        self.twin.patch(name_of(who), values)
 
     def fresh(self, number: int) -> None:
         name = self.twin.derived()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from penstock.model.application import App
-from penstock.model.declaration import RESERVED
+from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.entity import WAKING
 from penstock.model.entity_type import EntityType
 from penstock.model.signature import Signature
@@ -70,7 +70,7 @@ def members_of(app: App) -> dict[Site, Member]:
         for name, function in _methods_of(entity):
             site = _site_of(function.__code__)
             member = Member(f"{entity.name}.{name}", f"{entity.name}.{name}")
-            if name == "upsert":  # it runs the same methods of the class as `create`
+            if name in CREATIONS:  # they run the same methods of the class as `create`
                 member = Member(f"{entity.name}.create", member.target)
             members[site] = member if site not in members else _NOBODY
     for name, signature in app.functions.items():

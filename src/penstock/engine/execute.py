@@ -31,7 +31,7 @@ from penstock.model.application import App, protected_request
 from penstock.model.catch_up import CATCH_UP
 from penstock.model.context import Read, Transaction, activate
 from penstock.model.declaration import CREATIONS
-from penstock.model.entity import made, put
+from penstock.model.entity import CHECKING
 from penstock.model.entity_type import EntityType
 from penstock.model.index import change_indexes
 from penstock.model.personal import ERASED
@@ -207,7 +207,6 @@ _ENCODER: Final = Encoder(refuse)
 _SCALARS: Final = frozenset({int, bool, str, float, type(None)})
 _NIL: Final = _ENCODER.encode(None)
 _WITHOUT_HANDLER: Final = frozenset({CONTINUE, CATCH_UP, SCAN, SETTLE})
-_UPSERT: Final = "upsert"
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -596,10 +595,10 @@ class Executor:
         if request.method in CREATIONS:
             create = getattr(entity.cls, request.method)
             if entity.allows is None:
-                return self._create(entity, create, request.key, arguments, named)
-            if request.method == _UPSERT:  # the row that is there counts, too
-                create = self._checked_upsert(entity, txn)
-            made = self._create(entity, create, request.key, arguments, named)
+                return self._create(entity, create, request, arguments, named)
+            if request.method in CHECKING:  # the row that is there counts, too
+                create = self._checking(entity, request.method, txn)
+            made = self._create(entity, create, request, arguments, named)
             self.require_right(entity, made, txn)
             return made
         if request.key is None:
@@ -611,13 +610,13 @@ class Executor:
                 self.require_right(entity, root, txn)
         return signature.function(root, *arguments, **named)
 
-    def _checked_upsert(self, entity: EntityType, txn: Transaction) -> Callable[..., Any]:
-        """Return `upsert` of a class with a right, which is asked about the entity that is replaced."""
+    def _checking(self, entity: EntityType, method: str, txn: Transaction) -> Callable[..., Any]:
+        """Return a creation of a class with a right, which is asked about the entity that exists."""
 
         def check(former: Any) -> None:
             self.require_right(entity, former, txn)
 
-        return lambda *arguments, **named: put(*made(entity.cls, arguments, named), check)
+        return lambda *arguments, **named: CHECKING[method](entity.cls, arguments, named, check)
 
     def require_right(self, entity: EntityType, instance: Any, txn: Transaction) -> None:
         """Ask the right of a class whether the caller of a request may use an entity; the application itself may.
@@ -664,14 +663,17 @@ class Executor:
     def _create(
         entity: EntityType,
         create: Callable[..., Any],
-        key_text: str | None,
+        request: Request,
         arguments: Sequence[Any],
         named: dict[str, Any],
     ) -> Any:
         """Run a creation; the key comes from the request if it is not among the arguments."""
+        key_text = request.key
         if key_text is None:
             return create(*arguments, **named)
         key = entity.key_at(key_text)
+        if CREATIONS[request.method].keeps:
+            return create(key, *arguments, **named)
         if entity.initializer is None:
             return create(key, **named)
         assert entity.creation is not None, "an application was built with the class"

@@ -44,8 +44,9 @@ def _handler_code(app: App, body: bytes) -> CodeType:
     request = decode_request(body)
     signature = app.signature(request.entity, request.method)
     function: Any = signature.function
-    if request.entity and request.method in CREATIONS:
-        function = app.entity(request.entity).initializer or function
+    if request.method in CREATIONS and request.entity:
+        entity = app.entity(request.entity)
+        function = entity.initializer if entity.runs_initializer(request.method) else function
     function = inspect.unwrap(getattr(function, "__func__", function))
     code: CodeType = function.__code__
     return code

@@ -16,12 +16,14 @@ from inspect import Parameter
 from types import FunctionType
 from typing import Any, Final, overload
 
+import msgspec
+
 from penstock.base.case_twins import case_twins
 from penstock.base.ids import EntityKey, Fingerprint, fingerprint_of
 from penstock.base.schema import entities_in, reference_type
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, DefinitionError, RequestError, Unencodable
-from penstock.model.declaration import CREATIONS, RESERVED, Declaration, where_of
+from penstock.model.declaration import CREATIONS, OTHER_NAME, RESERVED, Declaration, where_of
 from penstock.model.effect import complaints_of_effects, plan_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
@@ -196,9 +198,14 @@ def _no_handler(name: str, member: Any) -> str:
 
 def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Resolver) -> Signature:
     """Return the signature of `create`: that of `__init__`, or the key and the named attributes."""
-    name = f"{entity_type.name}.create"
     if declaration.initializer is not None:
+        name = f"{entity_type.name}.create"
         return resolver.signature(name, declaration.initializer, entity_type.cls)
+    return _by_attributes(entity_type, "create", entity_type.defaults)
+
+
+def _by_attributes(entity_type: EntityType, name: str, defaults: Mapping[str, Any]) -> Signature:
+    """Return the signature of a creation that takes the key, and attributes by name."""
     parameters = [
         Parameter(
             entity_type.key_name or "__key__",  # without a key there is a complaint
@@ -212,11 +219,30 @@ def creation_of(entity_type: EntityType, declaration: Declaration, resolver: Res
             attribute,
             Parameter.KEYWORD_ONLY,
             annotation=annotation,
-            default=entity_type.defaults.get(attribute, Parameter.empty),
+            default=defaults.get(attribute, Parameter.empty),
         )
         for attribute, annotation in entity_type.constrained.items()
     ]
-    return Signature(name, entity_type.cls.create, parameters, Any, entity_type.where)  # type: ignore[attr-defined]
+    function = getattr(entity_type.cls, name)
+    return Signature(f"{entity_type.name}.{name}", function, parameters, Any, entity_type.where)
+
+
+def creations_of(entity_type: EntityType, create: Signature) -> dict[str, Signature]:
+    """Return the signature of each creation of a class; `create` is that of `create`."""
+    kept = dict.fromkeys(entity_type.constrained, msgspec.UNSET)
+    return {
+        name: _by_attributes(entity_type, name, kept) if creation.keeps else create
+        for name, creation in CREATIONS.items()
+    }
+
+
+def _internal_of(declaration: Declaration, methods: Mapping[str, Signature]) -> frozenset[str]:
+    """Return the methods of a class that no caller from outside reaches."""
+    if declaration.internal is None:
+        return frozenset({*methods, *RESERVED})
+    named = declaration.internal
+    included = {name for name, each in CREATIONS.items() if not named.isdisjoint(each.includes)}
+    return named | included | {name for name, each in methods.items() if each.internal}
 
 
 def _exists_at(reference: Any) -> bool:
@@ -484,7 +510,7 @@ class App:
         for name in sorted(attributes):
             if name in RESERVED:
                 complaints.append(
-                    f"{entity_type.where}: {entity_type.name}.{name} clashes with a method of every entity"
+                    f"{entity_type.where}: {entity_type.name}.{name} clashes with a method of every entity; {OTHER_NAME}"
                 )
             if name.startswith("__"):
                 complaints.append(
@@ -493,15 +519,13 @@ class App:
         entity_type.bind(key_annotation, attributes)
         entity_type.migrations = {}
         entity_type.methods = methods = methods_of(entity_type, resolver)
-        marked = {name for name, signature in methods.items() if signature.internal}
-        everything = {*methods, *RESERVED}
-        named = everything if declaration.internal is None else declaration.internal
-        entity_type.internal = frozenset(marked | named)
+        entity_type.internal = _internal_of(declaration, methods)
         for name in sorted(entity_type.methods.keys() & attributes.keys()):
             complaints.append(
                 f"{entity_type.where}: {entity_type.name}.{name} is a method and an attribute"
             )
         entity_type.creation = creation_of(entity_type, declaration, resolver)
+        entity_type.creations = creations_of(entity_type, entity_type.creation)
         complaints += default_complaints(entity_type)
         complaints += bind_indexes(entity_type, is_foreign=interface_of(cls) is not None)
         complaints += [
@@ -763,8 +787,8 @@ class App:
         entity_type = self.entity(entity)
         if method in entity_type.methods:
             return entity_type.methods[method]
-        if method in CREATIONS and entity_type.creation is not None:
-            return entity_type.creation
+        if method in entity_type.creations:
+            return entity_type.creations[method]
         if method in RESERVED:
             return BUILT_IN[method]
         open_names = [

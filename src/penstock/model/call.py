@@ -142,9 +142,9 @@ def _entity_type(cls: Any) -> EntityType | None:
 def _class_call(
     cls: EntityType, method: str, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> Call[Any]:
-    """Return the call of `create`, `upsert` or `exists`, whose key comes first."""
+    """Return the call of a creation or `exists`, whose key comes first."""
     key: Any = None
-    if positional and (method not in CREATIONS or cls.initializer is None):
+    if positional and not (method in CREATIONS and cls.runs_initializer(method)):
         key, *positional = positional
         if _entity_type(type(key)) is cls:
             key = cls.key_at(cls.text_of(key))

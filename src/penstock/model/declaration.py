@@ -27,9 +27,41 @@ from penstock.model.attribute import (
     UniqueMarker,
 )
 
-RESERVED: Final = ("create", "delete", "exists", "upsert")
-CREATIONS: Final = ("create", "upsert")
-"""The methods that make an entity: `upsert` replaces an existing entity, `create` refuses to."""
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A method of every class that makes an entity; all that code of Penstock must know of it, except how it does that.
+
+    Attributes:
+        summary: The work, as the beginning of a sentence that the class ends.
+        details: Further sentences for callers.
+        keeps: Whether attributes without an argument keep their values. It takes the key and attributes by name, also for
+            a class with an `__init__`.
+        includes: The creations whose work it can do. If a class closes any of them to callers, it closes this creation, too.
+    """
+
+    summary: str
+    details: str = ""
+    keeps: bool = False
+    includes: tuple[str, ...] = ()
+
+
+CREATIONS: Final = {
+    "create": Creation("Create"),
+    "upsert": Creation("Create or replace"),
+    "update_or_create": Creation(
+        "Update or create",
+        "An existing entity keeps the attributes that the call does not name, and a new entity gets their defaults.",
+        keeps=True,
+        includes=("create", "upsert"),
+    ),
+}
+"""The methods that make an entity: `create` refuses a key that is taken, `upsert` replaces all attributes of the entity there,
+and `update_or_create` changes those that it names."""
+
+RESERVED: Final = tuple(sorted((*CREATIONS, "delete", "exists")))
+OTHER_NAME: Final = "give it another name"
+"""The remedy for a name in `RESERVED`."""
 FORBIDDEN: Final = (
     "__new__",
     "__del__",
@@ -137,7 +169,7 @@ def _complain_of_names(declaration: Declaration, cls: type, owner: type, where: 
         declaration.complaints.append(f"{where}: {cls.__name__} must not define {name}")
     for name in [reserved for reserved in RESERVED if reserved in names]:
         declaration.complaints.append(
-            f"{where}: {cls.__name__}.{name} clashes with a method of every entity"
+            f"{where}: {cls.__name__}.{name} clashes with a method of every entity; {OTHER_NAME}"
         )
 
 
@@ -254,7 +286,8 @@ def _assignments(
     tree: ast.FunctionDef, owner: str
 ) -> Iterator[tuple[str, ast.expr | None, ast.expr | None]]:
     """Yield (attribute, annotation, value) of every assignment to `self.…`."""
-    this = tree.args.args[0].arg if tree.args.args else "self"
+    parameters = [*tree.args.posonlyargs, *tree.args.args]
+    this = parameters[0].arg if parameters else "self"
     for node in ast.walk(tree):
         match node:
             case ast.AnnAssign():

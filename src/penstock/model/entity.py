@@ -6,18 +6,26 @@ on it is a plain Python object without a wrapper: attributes and methods have th
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from enum import Enum
+from inspect import Parameter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 from penstock.base.ids import EntityKey
-from penstock.errors import OutsideTransaction, UserError
+from penstock.errors import NoSuchEntity, OutsideTransaction, UserError
 from penstock.model.attribute import new_value
 from penstock.model.context import ACTIVE, active, current
-from penstock.model.declaration import RESERVED, Declaration, KeyMarker, declare, where_of
+from penstock.model.declaration import (
+    CREATIONS,
+    RESERVED,
+    Declaration,
+    KeyMarker,
+    declare,
+    where_of,
+)
 from penstock.model.entity_type import SHORT_KEY, EntityType
 from penstock.model.index import declare_indexes
 from penstock.model.personal import PersonalType
@@ -25,6 +33,8 @@ from penstock.native.choice import core
 
 _SHARED: Final = frozenset({int, str, bool, float, bytes, type(None)})
 """The types of immutable defaults, which need no copy."""
+
+_ANY_NUMBER: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def _made(
@@ -130,8 +140,9 @@ def entity(
     """Make a class an entity: its objects have a key, attributes that last, and transactions.
 
     `Item("i1")` is the reference to an entity. `Item.create("i1", price=3)` creates the entity,
-    `Item.upsert("i1", price=3)` creates or replaces it, `Item.exists("i1")` says whether it exists,
-    and `reference.delete()` deletes it. `App` reports all mistakes of the class together.
+    `Item.upsert("i1", price=3)` creates or replaces it, `Item.update_or_create("i1", price=3)` creates it or changes only its
+    price, `Item.exists("i1")` says whether it exists, and `reference.delete()` deletes it. `App` reports all mistakes
+    of the class together.
 
     `@entity(personal=True)` is for a class whose entities are persons: what is stored of each entity is encrypted
     with a key of its own, and `penstock erase` destroys this key.
@@ -140,7 +151,8 @@ def entity(
     class keeps this mark, because stored entities keep the first name of their class.
 
     `@entity(internal=("create", "upsert", "delete"))` is for a class whose entities only the application itself makes
-    and deletes; `internal=True` is for a class that no caller from outside may call. See `internal`.
+    and deletes; `internal=True` is for a class that no caller from outside may call. `update_or_create` is internal if
+    `create` or `upsert` is. See `internal`.
     """
     if cls is None:
         return functools.partial(_declared, personal=personal, was=was, internal=internal)
@@ -173,8 +185,7 @@ def _declared(cls: T, *, personal: bool, was: str, internal: bool | Sequence[str
         "__copy__": _same,
         "__deepcopy__": _same,
         "__reduce__": _reduce,
-        "create": classmethod(_own(_create, cls)),
-        "upsert": classmethod(_own(_upsert, cls)),
+        **{name: classmethod(_own(function, cls)) for name, function in _CREATIONS.items()},
         "exists": classmethod(_own(_exists, cls)),
         "delete": _own(_delete, cls),
     }
@@ -229,7 +240,7 @@ class Entity:
 
     `class Item(Entity): …` declares the same entity as `@entity` above `class Item: …`. The base
     class tells type checkers the signatures of `Item("i1")`, `Item.create`, `Item.upsert`,
-    `Item.exists` and `reference.delete`. It adds no attribute, method or cost when a program runs.
+    `Item.update_or_create`, `Item.exists` and `reference.delete`. It adds no attribute, method or cost when a program runs.
     """
 
     __slots__ = ()  # the memory layout of a subclass is that of a class without a base
@@ -280,6 +291,19 @@ class Entity:
 
             Raises:
                 TypeError: An attribute is missing or unknown.
+            """
+
+        @classmethod
+        def update_or_create(cls, key: Key | None = None, /, **attributes: Any) -> Self:
+            """Change the named attributes of an entity, or create it, and return it.
+
+            The other attributes of an existing entity stay, and those of a new entity get their defaults. If the class has an
+            `__init__`, a new entity is made by it, with the attributes that are its parameters; the named attributes are
+            set then.
+
+            Raises:
+                NoSuchEntity: The entity does not exist, and a new entity needs an attribute that is not named.
+                TypeError: An attribute is unknown.
             """
 
         @classmethod
@@ -515,6 +539,108 @@ def put(
             check(former)
         _delete(former)
     return txn.create(entity_type, key, instance)
+
+
+def _update_or_create(cls: type, /, *arguments: Any, **named: Any) -> Any:
+    """Change the named attributes of an entity, or create it, and return it; see `Entity.update_or_create`."""
+    return update(cls, arguments, named)
+
+
+def update(
+    cls: type,
+    arguments: tuple[Any, ...],
+    named: Mapping[str, Any],
+    check: Callable[[Any], None] | None = None,
+) -> Any:
+    """Change the named attributes of an entity, or create it, and return it.
+
+    Args:
+        arguments: The key; none if it is among the named arguments, or is derived from the request.
+        check: Is called with an entity that exists, before it is changed, and may refuse that.
+    """
+    entity_type: EntityType = cls.__reference__  # type: ignore[attr-defined]
+    label = f"{entity_type.name}.update_or_create"
+    values = dict(named)
+    if len(arguments) > 1 or (arguments and entity_type.key_name in values):
+        raise TypeError(f"{label} takes its key once, and attributes by name")
+    given = values.pop(entity_type.key_name, None)
+    given = arguments[0] if arguments else given
+    if unknown := sorted(values.keys() - entity_type.attributes.keys()):
+        raise TypeError(f"{label} does not know {', '.join(unknown)}")
+    txn = current()  # raises OutsideTransaction if no transaction runs
+    text = None
+    if given is not None:
+        entity_type.check_new_key(given)
+        text = entity_type.key_text(given)
+        if txn.exists(entity_type, EntityKey(entity_type.prefix + text)):
+            held = entity_type.of_text(text)
+            if check is not None:
+                check(held)
+            for name, value in values.items():
+                setattr(held, name, value)
+            return held
+    return _created(entity_type, text, values)
+
+
+def _created(entity_type: EntityType, text: str | None, values: dict[str, Any]) -> Any:
+    """Create the entity that `update` has not found.
+
+    Args:
+        text: The text of the key; None if it is derived from the request.
+        values: The named attributes.
+    """
+    assert entity_type.creation is not None, "an application was built with the class"
+    key = {} if text is None else {entity_type.key_name: entity_type.key_at(text)}
+    offered = key | values
+    parameters = entity_type.creation.parameters.values()
+    if lacking := [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in _ANY_NUMBER and each.name not in offered
+    ]:
+        which = "" if text is None else f"{entity_type.name} {text!r} does not exist, and "
+        raise NoSuchEntity(
+            f"{entity_type.name}.update_or_create: {which}a new one needs {', '.join(lacking)}"
+        )
+    if entity_type.initializer is None:
+        _, full, instance = made(entity_type.cls, (), offered)
+        return current().create(entity_type, full, instance)
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    by_place = [
+        each.name
+        for each in parameters
+        if each.kind is each.POSITIONAL_ONLY and each.name in offered
+    ]
+    by_name = {
+        name: value
+        for name, value in offered.items()
+        if name not in by_place and (takes_any or name in entity_type.creation.parameters)
+    }
+    _, full, instance = made(entity_type.cls, tuple(offered[name] for name in by_place), by_name)
+    if text is not None and full != entity_type.prefix + text:
+        raise TypeError(
+            f"{entity_type.name}.update_or_create got the key {text!r}, and its __init__ made {full}"
+        )
+    # Also those that `__init__` has set: the values do not depend on whether the entity existed.
+    instance.__dict__.update(values)
+    return current().create(entity_type, full, instance)
+
+
+def _replace(
+    cls: type,
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+    check: Callable[[Any], None] | None = None,
+) -> Any:
+    """Create an entity, or replace it; see `update`."""
+    return put(*made(cls, arguments, named), check)
+
+
+_CREATIONS: Final = {"create": _create, "upsert": _upsert, "update_or_create": _update_or_create}
+assert _CREATIONS.keys() == CREATIONS.keys(), "each creation has its function"
+
+CHECKING: Final = {"upsert": _replace, "update_or_create": update}
+"""The creations that take a check of the entity that exists, in the form of `update`."""
 
 
 def _exists(cls: type, value: Any, /) -> bool:

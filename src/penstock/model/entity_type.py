@@ -30,6 +30,7 @@ from penstock.base.schema import (
 from penstock.base.stored_type import stored_decoder
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import Diverged, Unencodable
+from penstock.model.declaration import CREATIONS
 from penstock.model.principal import Principal
 from penstock.model.row_plan import key_plan_of, row_plan_of
 from penstock.model.schema_version import SchemaVersion
@@ -120,6 +121,7 @@ class EntityType:
         copied: The subclass of `cls` whose instances are copies outside of transactions; see `copy_of`.
         where: `file:line` of the class.
         key_annotation, attributes, methods, creation: Set by `bind` and by `App`; types without constraints.
+        creations: The signature of each method in `CREATIONS`; `creation` is that of `create`.
         constrained_key, constrained: The same types with their constraints.
         shape: The stored shape; set by `settle`.
         row_head: The first bytes of each row: the head of the MessagePack array, and the tag.
@@ -178,6 +180,7 @@ class EntityType:
         self.row_plan: Any = None
         self.methods: dict[str, Signature] = {}
         self.creation: Signature | None = None
+        self.creations: dict[str, Signature] = {}
         self.of_text: Callable[[str], Any] = self.key_at
         self.key_is_text = True
 
@@ -220,6 +223,10 @@ class EntityType:
         is_plain = not self.has_constraints and all(each in PLAIN for each in annotations)
         self._plain_types = (int, *annotations) if is_plain else None  # with the tag
 
+    def runs_initializer(self, method: str) -> bool:
+        """Say whether a creation takes the arguments of `__init__`; else it takes the key, and attributes by name."""
+        return self.initializer is not None and not CREATIONS[method].keeps
+
     @property
     def has_constraints(self) -> bool:
         """Whether `Annotated` constrains an attribute."""
@@ -251,9 +258,9 @@ class EntityType:
         self.row_plan = row_plan_of(self)
         for signature in self.methods.values():
             signature.settle()
-        if self.creation is not None:
-            self.creation.note_defaults()
-            self.creation.is_outdated = self.is_outdated
+        for signature in self.creations.values():
+            signature.note_defaults()
+            signature.is_outdated = self.is_outdated
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Encode the attributes of an entity: a MessagePack array of the shape's tag and the values.

@@ -165,6 +165,9 @@ def declare_times(
         for signature in methods:
             own = time_of(signature.function, signature.where, signature.name, complaints)
             signature.time_ms = of_class if own is None else own
+        for signature in entity_type.creations.values():
+            assert entity_type.creation is not None, "it is one of them"
+            signature.time_ms = entity_type.creation.time_ms
         for member, function in inspect.getmembers_static(entity_type.cls, inspect.isfunction):
             is_root = member in entity_type.methods or member == "__init__"
             if not is_root and TIME_LIMITS in vars(function):

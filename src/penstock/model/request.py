@@ -111,8 +111,13 @@ def with_caller(body: bytes, rights: bytes) -> bytes:
 
 
 def rights_in(body: bytes) -> bytes:
-    """Return the rights that `with_caller` has added to the body of a log entry; empty without them."""
-    return bytes(_ELEMENTS.decode(body)[6]) if body[:1] in _WITH_CALLER else b""
+    """Return the rights that `with_caller` has added to the body of a log entry; empty without them, or if it is no request."""
+    if body[:1] not in _WITH_CALLER:
+        return b""
+    try:
+        return bytes(_ELEMENTS.decode(body)[6])
+    except (msgspec.MsgspecError, IndexError):  # the transaction reads the body next, and fails
+        return b""
 
 
 def call_in(body: bytes) -> bytes:

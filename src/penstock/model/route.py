@@ -27,7 +27,13 @@ VERBS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 SHOW: Final = "show"
 """The method of a route that shows the attributes of an entity; it reads, and makes no request."""
 
-_OF_CLASS: Final = {"POST": "create", "PUT": "upsert", "GET": SHOW, "DELETE": "delete"}
+_OF_CLASS: Final = {
+    "POST": "create",
+    "PUT": "upsert",
+    "PATCH": "update_or_create",
+    "GET": SHOW,
+    "DELETE": "delete",
+}
 _SEGMENT: Final = re.compile(r"\{([A-Za-z_]\w*)\}|[A-Za-z0-9._~!$&'()*+,;=:@-]+")
 _TAKEN: Final = frozenset(
     {
@@ -281,10 +287,8 @@ def _target_of(entity: str, method: str, key: str, signature: Signature) -> _Tar
 def _target_of_class(entity_type: EntityType, method: str) -> _Target:
     everything = (entity_type.key_name, *entity_type.attributes)
     if method in CREATIONS:
-        assert entity_type.creation is not None, "attributes were bound before"
-        names = tuple(
-            name for name in entity_type.creation.parameters if name != entity_type.key_name
-        )
+        parameters = entity_type.creations[method].parameters
+        names = tuple(name for name in parameters if name != entity_type.key_name)
         return _Target(
             entity_type.name,
             method,

@@ -147,7 +147,10 @@ class Signature:
         """Find the parameters with a default that fits their type."""
         self.lasting = {}
         for parameter in self.parameters.values():
-            if parameter.default is parameter.empty or parameter.name not in self._whole:
+            default = parameter.default
+            if default is parameter.empty or default is msgspec.UNSET:
+                continue
+            if parameter.name not in self._whole:
                 continue
             try:
                 raw = self._lower(parameter, parameter.default)

@@ -27,6 +27,7 @@ from penstock.errors import DefinitionError, RequestError
 from penstock.gateway.openapi.document import REFUSED, meanings, openapi_document
 from penstock.gateway.openapi.json_schema import SchemaRegistry, media_of
 from penstock.gateway.responses import json_of, route_response
+from penstock.model.declaration import RESERVED
 from penstock.model.reply import Reply
 from tests.checkout import TOP
 from tests.unit.model.typed_values import Colour, Place, Typed, types
@@ -197,7 +198,7 @@ def test_document_is_the_same_in_every_process() -> None:
 def test_every_call_is_a_path_of_its_own() -> None:
     """Each method of each class, and each function, is found at the path where it is served."""
     paths = openapi_document(app)["paths"]
-    methods = ("create", "upsert", "delete", "exists", "ripen", "near")
+    methods = (*RESERVED, "ripen", "near")
     calls = {f"/call/Plum/{{key}}/{one}" for one in methods} | {"/call/anything", "/call/pick"}
     assert {path for path in paths if path.startswith("/call/")} == calls
     assert {path for path in paths if path.startswith("/send/")} == {

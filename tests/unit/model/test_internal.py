@@ -17,6 +17,7 @@ from penstock import (
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.text import plan_text
 from penstock.errors import RequestError
+from penstock.model.declaration import RESERVED
 
 
 class Invoice(Entity, internal=("create", "delete")):
@@ -62,11 +63,14 @@ APP = App("billing", Invoice, Ledger, bill, close)
 
 
 def test_what_is_internal() -> None:
-    """Marked methods and functions, named methods of every entity, and everything of a whole class."""
+    """Marked methods and functions, named methods of every entity, and everything of a whole class.
+
+    `update_or_create` could create an invoice, so it is internal with `create`.
+    """
     reached = {
         (name, method)
         for name, each in APP.entities.items()
-        for method in (*each.methods, "create", "upsert", "delete", "exists")
+        for method in (*each.methods, *RESERVED)
         if not APP.is_internal(name, method)
     }
     assert reached == {("Invoice", "pay"), ("Invoice", "upsert"), ("Invoice", "exists")}
@@ -135,8 +139,8 @@ def test_wrong_marks_are_refused() -> None:
     assert "POST /pots/{name}/wash: Pot.wash is internal, so no path leads to it" in message
     assert "Pot._hidden is marked @internal and serves no request" in message
     assert (
-        "Pan: internal='wash': it takes True, or names from create, delete, exists, upsert"
-        in message
+        "Pan: internal='wash': it takes True, or names from create, delete, exists, "
+        "update_or_create, upsert" in message
     )
     with pytest.raises(DefinitionError, match="@internal marks a method or a function"):
         internal(Pot)
@@ -156,5 +160,6 @@ def test_refusal_of_an_unknown_method_names_open_methods_alone() -> None:
     with pytest.raises(RequestError) as caught:
         App("kitchen", Kettle).signature("Kettle", "fly")
     assert str(caught.value) == (
-        "there is no method of Kettle 'fly'; there are boil, create, exists, upsert"
+        "there is no method of Kettle 'fly'; there are boil, create, exists, "
+        "update_or_create, upsert"
     )

@@ -115,16 +115,16 @@ def test_get_of_a_function_wants_readonly() -> None:
 
 
 def test_wrong_pattern_of_a_class_is_named() -> None:
-    """A class answers four verbs, and shows attributes that it has."""
+    """A class answers five verbs, and shows attributes that it has."""
 
     @entity
-    @route("PATCH /a/{item_id}", "GET /b/{item_id}", shows=["colour"])
+    @route("HEAD /a/{item_id}", "GET /b/{item_id}", shows=["colour"])
     class Item:
         item_id: str = key()
 
     with pytest.raises(DefinitionError) as caught:
         App("wrong", Item)
-    assert "a class answers POST, PUT, GET, DELETE" in str(caught.value)
+    assert "a class answers POST, PUT, PATCH, GET, DELETE" in str(caught.value)
     assert "there is no attribute colour to show; there are item_id" in str(caught.value)
 
 

@@ -116,6 +116,12 @@ USES: dict[str, Callable[[Any], object]] = {
     "a deletion": lambda call: call.Patient("p1").delete(),
     "an upsert of the row of another": lambda call: call.Patient("p1").upsert(doctor="bob"),
     "a creation for another": lambda call: call.Patient.create("p2", doctor="eve"),
+    "an update of the row of another": lambda call: call.Patient("p1").update_or_create(
+        doctor="bob"
+    ),
+    "an update that gives the row away": lambda call: call.Patient("p2").update_or_create(
+        doctor="eve"
+    ),
     "an upsert for another": lambda call: call.Patient("p2").upsert(doctor="eve"),
 }
 
@@ -139,6 +145,8 @@ def test_who_is_allowed_uses_the_row(kit: Kit) -> None:
         ada.Patient("p1").where()
     bob = kit.acting_as("bob")
     bob.Patient("p1").upsert(doctor="bob", place="y")
+    bob.Patient("p1").update_or_create(place="z")
+    assert bob.Patient("p1").where() == "z"
     bob.Patient.create("p3", doctor="bob")
     bob.Patient("p3").delete()
     assert kit.entity("Patient", "p3") is None

@@ -8,7 +8,7 @@ from penstock.base.http import DERIVED_KEY
 from penstock.errors import RequestError
 from penstock.model.application import App, unknown
 from penstock.model.call import Call, append_of
-from penstock.model.declaration import CREATIONS
+from penstock.model.declaration import CREATIONS, RESERVED
 from penstock.model.streams.event_list import events_of_json_lines, events_of_words
 from penstock.model.streams.event_type import EventType
 
@@ -36,7 +36,7 @@ def call_of_words(app: App | None, words: list[str]) -> Call[Any]:
         return Call("", None, first, *_arguments(app, "", first, rest))
     if len(rest) < 2:
         known = [] if app is None else app.entity(first).methods
-        methods = ", ".join([*known, "create", "delete", "exists"])
+        methods = ", ".join([*known, *RESERVED])
         raise RequestError(
             f"{first} needs a key and a method: write {first} KEY METHOD [ARGUMENT …]; the methods are {methods}"
         )

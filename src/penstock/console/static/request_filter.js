@@ -18,7 +18,7 @@ export const FAILURES = [
   "unencodable",
   "unhandled",
 ];
-const CREATED = ["create", "upsert", "delete"];
+const CREATED = ["create", "upsert", "update_or_create", "delete"];
 
 /** Return the conditions of a filter, a list of SQL texts; `functions` are the names of functions. */
 export function conditionsOf(given, functions = new Set()) {

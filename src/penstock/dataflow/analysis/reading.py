@@ -98,8 +98,7 @@ _CONTEXTS_MAX: Final = 64  # readings of one function for one method, with diffe
 _NESTED_MAX: Final = 2
 _MISSING: Final = object()
 _ACTIONS: Final = {
-    "create": Action.CREATE,
-    "upsert": Action.CREATE,
+    **dict.fromkeys(CREATIONS, Action.CREATE),
     "delete": Action.DELETE,
     "exists": Action.EXISTS,
 }
@@ -872,7 +871,7 @@ class Reading:
     def _call_class(self, call: Call, entity: EntityType, name: str) -> Value:
         """Record `Item.create(…)`, `Item.exists(…)`; `Item.delete(item)` names it as argument."""
         given = call.given
-        origin = _key_origin(entity, given) if name in CREATIONS else origin_of(given.first)
+        origin = _key_origin(entity, name, given) if name in CREATIONS else origin_of(given.first)
         self._edge(call.node, _ACTIONS[name], Endpoint(entity.name, name), origin)
         return of_type(bool, Origin.STATE) if name == "exists" else of_type(entity.cls, origin)
 
@@ -1112,15 +1111,16 @@ def _is_callable(atom: Atom) -> bool:
     return isinstance(atom, BoundMethod | Closure)
 
 
-def _key_origin(entity: EntityType, arguments: Arguments) -> Origin:
-    """Return the origin of the key of a created entity."""
+def _key_origin(entity: EntityType, method: str, arguments: Arguments) -> Origin:
+    """Return the origin of the key that a creation gets."""
     parameters: list[str] = []
-    if entity.initializer is not None:
-        parameters = list(signature_of(entity.initializer).parameters)[1:]
+    initializer = entity.initializer if entity.runs_initializer(method) else None
+    if initializer is not None:
+        parameters = list(signature_of(initializer).parameters)[1:]
     passed = dict(zip(parameters, arguments.positional, strict=False)) | arguments.named
     if entity.key_name in passed:
         return origin_of(passed[entity.key_name])
-    if entity.initializer is not None:
+    if initializer is not None:
         return origin_of(arguments.every)
     if arguments.positional or arguments.rest:
         return origin_of(arguments.first)

@@ -257,7 +257,8 @@ class Operations:
         self, entity: EntityType | None, method: str, signature: Signature
     ) -> dict[str, Any]:
         without: tuple[str, ...] = ()
-        if entity is not None and method in CREATIONS and entity.initializer is None:
+        is_creation = entity is not None and method in CREATIONS
+        if entity is not None and is_creation and not entity.runs_initializer(method):
             without = (entity.key_name,)
         schema = self._schemas.arguments(signature, without)
         content: dict[str, Any] = {JSON: {"schema": schema}}
@@ -523,6 +524,9 @@ def _marked(route: Route, signature: Signature) -> Route:
 
 def _texts(entity: EntityType | None, method: str, signature: Signature) -> tuple[str, str]:
     """Return summary and description of a call."""
+    if entity is not None and method in CREATIONS:
+        creation = CREATIONS[method]
+        return f"{creation.summary} {with_article(entity.name)}.", creation.details
     if entity is not None and method in RESERVED:
         return f"{_STANDING_METHODS[method]} {with_article(entity.name)}.", ""
     summary, _, description = docstring_of(signature.function).partition("\n\n")
@@ -530,8 +534,6 @@ def _texts(entity: EntityType | None, method: str, signature: Signature) -> tupl
 
 
 _STANDING_METHODS: Final = {
-    "create": "Create",
-    "upsert": "Create or replace",
     "delete": "Delete",
     "exists": "Ask whether there is",
 }

@@ -379,7 +379,7 @@ class SchemaRegistry:
     def parameter(self, parameter: Parameter) -> Schema:
         """Return the schema of one parameter, with its default where that says anything."""
         described = self.read(parameter.annotation)
-        if parameter.default is parameter.empty or parameter.default is None:
+        if any(parameter.default is each for each in (parameter.empty, None, msgspec.UNSET)):
             return described
         try:
             lower = lower_of(simplified(parameter.annotation))

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from penstock.base.http import JSON
 from penstock.errors import BY_CODE, Aborted
 from penstock.gateway.openapi.json_schema import OWN_ERROR, READS
+from penstock.model.declaration import CREATIONS
 
 Json = Mapping[str, Any]
 
@@ -157,7 +158,6 @@ _SIMPLE: Final = {
     "string": "string",
 }
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-_CREATIONS: Final = frozenset({"create", "upsert"})
 _OF_FILE: Final = frozenset(
     {"BIGINT", "Client", "ERRORS", "ErrorCode", "Functions", "Integer", "makeFunctions"}
 )
@@ -369,8 +369,8 @@ class _Writer:
         """Yield the interfaces of each entity class, and the functions that make their objects."""
         for entity, operations in self._entities.items():
             calls, of_class = self._own_name(f"{entity}Calls"), self._own_name(f"{entity}Class")
-            creations = [each for each in operations if each.name in _CREATIONS]
-            others = [each for each in operations if each.name not in _CREATIONS]
+            creations = [each for each in operations if each.name in CREATIONS]
+            others = [each for each in operations if each.name not in CREATIONS]
             make = self._own_name(f"make{entity}")
             self._classes[entity], self._makers[entity] = of_class, make
             yield f"/** The calls of a {entity}. */"
@@ -396,13 +396,13 @@ class _Writer:
         yield "    const path = place(key);"
         yield "    return {"
         for each in operations:
-            if each.name not in _CREATIONS:
+            if each.name not in CREATIONS:
                 yield f"      {self._implementation(each)},"
         yield "    };"
         yield "  };"
         yield f"  const made = of as {of_class}<How>;"
         for each in operations:
-            if each.name in _CREATIONS:
+            if each.name in CREATIONS:
                 taken, passed = self._passed(each)
                 call = f"make(`${{place(key)}}/{each.name}`, {passed}, options)"
                 yield f"  made.{each.name} = (key, {taken}options) => {call};"

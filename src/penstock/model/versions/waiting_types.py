@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from penstock.base.case_twins import case_twins
 from penstock.model.application import App
+from penstock.model.entity_type import EntityType
 from penstock.model.shape import Shape, shape_of
 from penstock.model.signature import Signature
 from penstock.model.streams.stream import UNKNOWN
@@ -38,8 +39,8 @@ def waiting_types(app: App) -> WaitingTypes:
     types: dict[str, dict[str, Any]] = {}
     for entity_type in app.entities.values():
         signatures = dict(entity_type.methods)
-        if entity_type.creation is not None and not entity_type.migrations:  # else see `call.sent`
-            signatures["create"] = entity_type.creation
+        if not entity_type.migrations:  # else see `call.sent`
+            signatures |= _creations_of(entity_type)
         for name, signature in signatures.items():
             types |= _types_of(f"{entity_type.stored_name}.{name}", signature)
     for name, signature in app.functions.items():
@@ -83,6 +84,17 @@ def misread_types(former: Mapping[str, Shape], present: Mapping[str, Shape]) -> 
                     f"{_REMEDIES.get(what.partition(' ')[0], _PARAMETER)}"
                 )
     return refusals
+
+
+def _creations_of(entity_type: EntityType) -> dict[str, Signature]:
+    """Return the creations of a class whose arguments have types of their own."""
+    # Without an `__init__`, each takes the key and the attributes.
+    has_one_form = entity_type.initializer is None
+    return {
+        method: signature
+        for method, signature in entity_type.creations.items()
+        if method == "create" or not (has_one_form or entity_type.runs_initializer(method))
+    }
 
 
 def _types_of(what: str, signature: Signature) -> dict[str, dict[str, Any]]:
