@@ -2,11 +2,12 @@
 
 Promises that a page tells nothing of a row that its caller may not see: neither its values nor its key, and no number of
 such rows. The right is asked first and the filters come after it, so the time that a page takes says nothing of the values
-of hidden rows. All rows are those of one state.
+of hidden rows. A class without a right has no hidden rows: where its filters have all attributes of an index, a page reads the
+rows that the index names. All rows are those of one state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,7 @@ from penstock.base.lowering import alike
 from penstock.base.schema import decode_reference, name_of
 from penstock.engine.execute import Executor, Outcome
 from penstock.errors import (
+    Corrupt,
     Erased,
     Forbidden,
     LimitExceeded,
@@ -26,6 +28,7 @@ from penstock.model.application import App, unknown
 from penstock.model.context import Transaction
 from penstock.model.entity_page import LIMIT, is_filter
 from penstock.model.entity_type import EntityType
+from penstock.model.index import NUL
 from penstock.model.request import decode_failure, encode_failure
 from penstock.model.right import RIGHT
 
@@ -58,6 +61,13 @@ class RowsWanted(msgspec.Struct, frozen=True, array_like=True):
     after: str = ""
     limit: int = LIMIT
     where: dict[str, str] = {}
+
+
+class _State(NamedTuple):
+    """The state of a page."""
+
+    read: Callable[[EntityKey], bytes | None]
+    items_of: ItemsOf
 
 
 class RowsFound(msgspec.Struct, frozen=True, array_like=True):
@@ -94,7 +104,7 @@ def find_rows(  # noqa: PLR0913 -- the question, and the parts that answer it
         if wanted.key is not None:
             page = RowsFound([_row_of(entity, wanted.key, executor, txn)])
         else:
-            page = _page_of(entity, wanted, executor, txn, items_of)
+            page = _page_of(entity, wanted, executor, txn, _State(read, items_of))
         return _encode(page), {}
 
     outcome = executor.perform(txn, work)
@@ -129,12 +139,15 @@ def _row_of(
 
 
 def _page_of(
-    entity: EntityType, wanted: RowsWanted, executor: Executor, txn: Transaction, items_of: ItemsOf
+    entity: EntityType, wanted: RowsWanted, executor: Executor, txn: Transaction, state: _State
 ) -> RowsFound:
-    fits = _filter_of(entity, wanted.where)
+    values = {name: _value_of(entity, name, text) for name, text in wanted.where.items()}
+    fits = _filter_of(entity, values)
     rows: list[tuple[str, bytes]] = []
     size = 0
-    for looked, (text, row) in enumerate(_rows_behind(entity, wanted, items_of), start=1):
+    for looked, (text, row) in enumerate(
+        _rows_behind(entity, wanted.after, values, state), start=1
+    ):
         if looked % _KEPT_MAX == 0:
             txn.release()
             txn.before.clear()
@@ -155,10 +168,35 @@ def _page_of(
 
 
 def _rows_behind(
-    entity: EntityType, wanted: RowsWanted, items_of: ItemsOf
+    entity: EntityType, after: str, values: Mapping[str, Any], state: _State
 ) -> Iterator[tuple[str, bytes]]:
+    """Yield the rows that a page looks at, by key; those that do not fit its filters may be left out."""
+    indexed = None if entity.allows is not None else _indexed(entity, after, values, state)
+    if indexed is not None:
+        for text in indexed:
+            if NUL in text:  # those behind it are not in order
+                break
+            row = state.read(EntityKey(entity.prefix + text))
+            if row is None:
+                raise Corrupt(
+                    f"an index of {entity.name} names {text!r}, which does not exist; penstock verify looks for the cause"
+                )
+            yield text, row
+            after = text
+        else:
+            return
     skip = len(entity.prefix)
-    return ((key[skip:], row) for key, row in items_of(entity.prefix, wanted.after))
+    for key, row in state.items_of(entity.prefix, after):
+        yield key[skip:], row
+
+
+def _indexed(
+    entity: EntityType, after: str, values: Mapping[str, Any], state: _State
+) -> Iterator[str] | None:
+    """Return the keys that an index finds by the filters; None if no index does."""
+    ways = sorted(entity.indexes, key=lambda each: (each.is_unique, len(each.parts)), reverse=True)
+    by_way = (each.keys_behind(values, after, state.read) for each in ways)
+    return next((texts for texts in by_way if texts is not None), None)
 
 
 def _may_see(entity: EntityType, text: str, executor: Executor, txn: Transaction) -> bool:
@@ -169,18 +207,20 @@ def _may_see(entity: EntityType, text: str, executor: Executor, txn: Transaction
     return True
 
 
-def _filter_of(entity: EntityType, where: Mapping[str, str]) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a function that says whether a row has the values of all filters.
+def _filter_of(
+    entity: EntityType, values: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any]], bool]:
+    """Return a function that says whether a row has the values of all filters."""
+    wanted = {name: entity.plain_value(name, value) for name, value in values.items()}
+    return lambda row: all(alike(row[name], value) for name, value in wanted.items())
+
+
+def _value_of(entity: EntityType, name: str, text: str) -> Any:
+    """Return the value of a filter.
 
     Raises:
         RequestError: The class has no such attribute, or no value of it has such a text.
     """
-    wanted = {name: _plain_value(entity, name, text) for name, text in where.items()}
-    return lambda row: all(alike(row[name], value) for name, value in wanted.items())
-
-
-def _plain_value(entity: EntityType, name: str, text: str) -> Any:
-    """Return the value of a filter as MessagePack has it in a row."""
     if name not in entity.attributes:
         raise RequestError(unknown(f"attribute of {entity.name}", name, entity.attributes))
     annotation = entity.attributes[name]
@@ -190,8 +230,9 @@ def _plain_value(entity: EntityType, name: str, text: str) -> Any:
         )
     try:
         value = msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
-        return entity.plain_value(name, value)
+        entity.plain_value(name, value)
     except (msgspec.ValidationError, Unencodable, ValueError, TypeError) as error:
         raise RequestError(
             f"{entity.name}.{name}: {text!r} is no {name_of(annotation)}: {error}"
         ) from error
+    return value

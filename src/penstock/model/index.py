@@ -35,11 +35,16 @@ from penstock.native.choice import core
 E = TypeVar("E")
 
 NAME_BYTES_MAX: Final = 100
+_SORTED_MAX: Final = 10_000
+"""The most entities of one value that are sorted by their keys."""
+
 _SHORT: Final = 60
 """Bytes of values that are in the names of rows as they are; of longer ones, a hash is."""
 
 OF_ROWS: Final = " of rows "
 """Stands between a definition and the tag of the rows; see `App.indexes`."""
+
+NUL: Final = "\0"
 
 _LENGTH: Final = 2
 _RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -386,6 +391,40 @@ class Index:
         if last is not None:
             texts.reverse()
         return [self.entity_type.of_text(text) for text in texts]
+
+    def keys_behind(
+        self, values: Mapping[str, Any], after: str, read: Read
+    ) -> Iterator[str] | None:
+        """Yield the texts of the keys of the entities with these values in a state, in order, behind a text.
+
+        Args:
+            values: Values by attribute, of the types of the attributes.
+            after: Empty for all keys.
+            read: Returns a row of the state.
+
+        Returns:
+            None if the index cannot tell them: a value is not in it, or many entities have it and the index has another order.
+            Only keys without `NUL` are in order, and all that come before the first key with it.
+        """
+        if not self._parts or not all(part.name in values for part in self._parts):
+            return None
+        try:
+            group = self._group_of([values[part.name] for part in self._parts])
+        except (Unencodable, UserError):  # as NaN, or None of a unique index
+            return None
+        texts: Iterable[str]
+        entries = SortedEntries(Pages(read), self.row_of(group))
+        if self.is_unique:
+            data = read(self.row_of(group))
+            texts = [] if data is None else [_holder_in(data)]
+        elif self._order is None:
+            # The length behind a key is compared with a NUL of a longer key, and comes behind it.
+            texts = map(_text_in, entries.ascending(after.encode()))
+        else:
+            texts = sorted(map(_text_in, islice(entries.ascending(), _SORTED_MAX + 1)))
+            if len(texts) > _SORTED_MAX:
+                return None
+        return (text for text in texts if text > after)
 
     def _reachable(self) -> Transaction:
         txn = current()

@@ -160,13 +160,23 @@ class SortedEntries:
             del page[begin : begin + 2]
         self._shorten()
 
-    def ascending(self) -> Iterator[bytes]:
-        """Yield the entries in order; a page is read when its first entry is due."""
-        return self._walk(self._name, 1)
+    def ascending(self, begin: bytes = b"") -> Iterator[bytes]:
+        """Yield the entries in order, from `begin` on; a page is read when its first entry is due."""
+        return self._from(begin) if begin else self._walk(self._name, 1)
 
     def descending(self) -> Iterator[bytes]:
         """Yield the entries in the opposite order, likewise."""
         return self._walk(self._name, -1)
+
+    def _from(self, begin: bytes) -> Iterator[bytes]:
+        if self._pages.row(self._name) is None:
+            return
+        path = self._path(begin)
+        _, leaf, _ = path.pop()
+        yield from leaf[bisect_left(leaf, begin) :]
+        for _, page, branch in reversed(path):
+            for number in page[3 + 2 * branch :: 2]:
+                yield from self._walk(self._page_of(number), 1)
 
     def _walk(self, name: EntityKey, step: int) -> Iterator[bytes]:
         page = self._pages.at(name)
