@@ -7,6 +7,7 @@ rows that the index names. All rows are those of one state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -211,8 +212,15 @@ def _filter_of(
     entity: EntityType, values: Mapping[str, Any]
 ) -> Callable[[Mapping[str, Any]], bool]:
     """Return a function that says whether a row has the values of all filters."""
-    wanted = {name: entity.plain_value(name, value) for name, value in values.items()}
-    return lambda row: all(alike(row[name], value) for name, value in wanted.items())
+    wanted = {name: (entity.plain_value(name, each), each) for name, each in values.items()}
+
+    def has(plain: Any, text: Any, value: Any) -> bool:
+        # Equal values have the same text, except 1.0 and 1.00.
+        return alike(plain, text) or (
+            isinstance(value, Decimal) and plain is not None and Decimal(plain) == value
+        )
+
+    return lambda row: all(has(row[name], *each) for name, each in wanted.items())
 
 
 def _value_of(entity: EntityType, name: str, text: str) -> Any:

@@ -99,6 +99,18 @@ def test_pages_are_those_of_all_rows(
         assert names(kit, Found, wanted, limit) == names(kit, Plain, wanted, limit)
 
 
+@pytest.mark.parametrize("cls", [Plain, Found])
+def test_filter_finds_equal_values(cls: type[Any]) -> None:
+    """However a caller writes a number or an instant, and with an index or without it."""
+    kit = Kit(app)
+    kit.call(cls.create, "a", amount=Decimal("1.0"), moment=NOON, size=-0.0)
+    kit.call(cls.create, "b", amount=Decimal("2"), moment=None, size=2.0)
+    for amount in ("1", "1.00", "1E0"):
+        assert names(kit, cls, {"amount": Decimal(amount)}, 5) == ["a"]
+    assert names(kit, cls, {"moment": MOMENTS[1]}, 5) == ["a"]
+    assert names(kit, cls, {"size": 0.0, "due": 0}, 5) == ["a"]
+
+
 class Unlisted(dict[Any, Any]):
     """A state whose rows are only found by their keys."""
 
@@ -115,7 +127,7 @@ def test_page_of_an_index_looks_at_no_other_row(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(kit.runtime, "state", Unlisted(kit.runtime.state))
     every = [f"{number:03}" for number in range(many)]
     assert names(kit, Found, {"owner": "ada"}, 40) == every
-    assert names(kit, Found, {"amount": Decimal(1)}, 7) == every[1::2]
+    assert names(kit, Found, {"amount": Decimal("1.00")}, 7) == every[1::2]
     assert names(kit, Found, {"amount": Decimal(1), "due": -5}, 7) == ["005"]
     assert names(kit, Found, {"email": "none"}, 7) == []
     with pytest.raises(Unhandled, match="all rows"):
