@@ -450,15 +450,15 @@ MUTANTS = (
     Mutant(
         "a name is used again after its commit was merged and removed",
         "journal/head.py",
-        "if not is_ours or (yield from self._removable()) >= epoch:",
+        "if is_old or not is_ours:",
         "if not is_ours:",
         SIMULATION,
     ),
     Mutant(
         "the lease is believed as a fence",
         "journal/head.py",
-        "if not is_ours or (yield from self._removable()) >= epoch:",
-        "if (yield from self._removable()) >= epoch:",
+        "if is_old or not is_ours:",
+        "if is_old:",
         SIMULATION,
     ),
     Mutant(

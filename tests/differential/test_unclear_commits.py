@@ -33,14 +33,14 @@ def test_unclear_commit_is_asked_again(
     runtime: Inline, monkeypatch: pytest.MonkeyPatch, *, is_written: bool
 ) -> None:
     """Written or not, the epoch is committed once, with its one request, which is not set aside."""
-    root: Any = runtime.journal._commits.root
+    root: Any = runtime.journal._commits._table
     create, answers = root.create, 3
 
-    def unclear(name: str, data: bytes) -> bool:
+    def unclear(name: str, data: bytes, after: Sequence[str] = ()) -> bool:
         nonlocal answers
         answers -= 1
         if is_written or not answers:
-            create(name, data)
+            create(name, data, after)
         if answers:
             raise UnclearOutcome(5, "no answer")
         return True

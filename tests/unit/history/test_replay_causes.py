@@ -93,5 +93,5 @@ def test_request_for_a_method_that_is_gone_differs_by_its_code(
     assert verdict["causes"] == ["code"]
     assert verdict["lines"] == [
         "there is no method of Clerk 'truthful'; there are by_chance, by_clock, by_date, "
-        "by_environment, by_globals, by_set, honest, create, delete, exists, upsert"
+        "by_environment, by_globals, by_set, honest, create, delete, exists, update_or_create, upsert"
     ]
