@@ -1,6 +1,7 @@
 """Rules of style that no linter knows (after tigerbeetle's `src/tidy.zig`)."""
 
 import ast
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -261,6 +262,27 @@ def test_no_order_of_a_set_is_relied_on() -> None:
 def test_names_say_what_they_hold() -> None:
     """A variable or parameter has the noun of its value, such as `row` or `entity_type`."""
     assert complaints(FILES, vague_names) == []
+
+
+def taken_fields(path: Path) -> list[str]:
+    """Return the keys of `extra` that `logging` refuses with a KeyError, because each line has such a field."""
+    taken = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+    found: list[str] = []
+    for node in nodes_of(path):
+        match node:
+            case ast.keyword(arg="extra", value=ast.Dict(keys=keys)):
+                pass
+            case ast.Assign(targets=[ast.Name(id="extra")], value=ast.Dict(keys=keys)):
+                pass
+            case _:
+                continue
+        found += [key.value for key in keys if isinstance(key, ast.Constant) and key.value in taken]
+    return found
+
+
+def test_fields_of_log_lines_are_free() -> None:
+    """A line about a failure must not fail itself."""
+    assert complaints(FILES, taken_fields) == []
 
 
 def test_inner_init_files_are_empty() -> None:

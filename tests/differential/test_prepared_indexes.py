@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from penstock.deployment import index_build, prepared_indexes
 from penstock.deployment.archives import Archives, pack
 from penstock.deployment.deploy_order import put_in_force
-from penstock.deployment.index_build import ORDER, PREPARED_MIN, BuildQuestion, build_beside
+from penstock.deployment.index_build import (
+    ORDER,
+    PREPARED_MIN,
+    BuildQuestion,
+    build_beside,
+    prepare_indexes,
+)
 from penstock.deployment.prepared_indexes import DeployedRows
 from penstock.engine.built_indexes import BUILD
 from penstock.errors import PenstockError, RequestError
@@ -22,6 +28,8 @@ from penstock.journal.staged import StagedRows
 from penstock.log.api import Log
 from penstock.model.control import Deploy, DeployedCode, Prepare, Prepared, encode_control
 from penstock.orders.order import Place, append_control
+from penstock.process.config import Config
+from penstock.process.question import ChildEnded, ChildOutput
 from tests.differential.committed import answers_of
 from tests.differential.programs import drawn
 from tests.differential.test_index_deployments import Pets
@@ -230,6 +238,33 @@ def test_a_build_is_only_a_help(bursts: list[list[Step]], rest: list[Step]) -> N
         shelter.deploy_prepared(prepared)
         assert shelter.answer() in (None, "not-unique")
         compare(shelter)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError(),
+        ChildEnded(ChildOutput(b"", -9)),
+        RequestError("another build has begun"),
+    ],
+)
+def test_an_order_goes_on_without_its_build(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    """The process of the build is killed or late, or may not go on: a line says so, and the epoch builds the rows."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(index_build, "ask_importing", fail)
+    code = DeployedCode("a" * 64, "pets", "app", "3.11", {})
+    assert prepare_indexes(Place(Config(tmp_path)), 1.0, code, ()) is None
+    (line,) = caplog.records
+    assert line.message == "indexes are not prepared, so the epoch of the deployment builds them"
+    assert line.code == "pets"  # type: ignore[attr-defined]
 
 
 def test_a_deployment_prepares_a_large_index() -> None:

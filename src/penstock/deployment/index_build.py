@@ -119,7 +119,7 @@ def prepare_indexes(
         with _told(place):
             answer = ask_importing(module, question, BuildAnswer, code.module, IMPORT_S, longest_s)
     except (PenstockError, ChildEnded, TimeoutError) as error:
-        extra = {"module": code.module, "cause": str(error) or f"it took more than {longest_s:g} s"}
+        extra = {"code": code.module, "cause": str(error) or f"it took more than {longest_s:g} s"}
         _log.warning(
             "indexes are not prepared, so the epoch of the deployment builds them", extra=extra
         )
