@@ -46,7 +46,7 @@ _LOOK_S: Final = 0.02
 _WORK_S: Final = 180.0 + BUILD_S
 """A gateway reads and checks the code, and builds large indexes, before it waits for the driver."""
 
-Prepare = Callable[[DeployedCode, tuple[str, ...]], Prepared | None]
+PrepareIndexes = Callable[[DeployedCode, tuple[str, ...]], Prepared | None]
 """Builds the large indexes of code, which may lack some stored classes, while epochs go on."""
 
 _WAY: Final = Way(
@@ -117,7 +117,7 @@ def append_deployment(
     replaces: DeployedCode | None = None,
     drop: Drop = NOTHING_DROPPED,
     by: str = "",
-    prepare: Prepare | None = None,
+    prepare: PrepareIndexes | None = None,
 ) -> AppendedDeployment | None:
     """Check code whose archive is stored, and append its deployment durably.
 
@@ -193,7 +193,7 @@ def put_in_force(
         The result; it has no number if no driver runs yet.
     """
     settings = place.settings
-    prepare: Prepare | None = None
+    prepare: PrepareIndexes | None = None
     if driver_runs(settings.data):  # else no request waits for the epoch of the deployment
         prepare = partial(prepare_indexes, place, timeout_s)
     appended = append_deployment(settings, code, replaces, drop, place.by, prepare)

@@ -34,7 +34,6 @@ from penstock.deployment.prepared_indexes import (
     standing_table,
 )
 from penstock.engine.built_indexes import (
-    encode_holder,
     indexed_values,
     indexes_to_build,
     standings,
@@ -47,7 +46,7 @@ from penstock.log.api import Log
 from penstock.model.application import App
 from penstock.model.control import DeployedCode, Prepare, Prepared
 from penstock.model.entity_type import EntityType
-from penstock.model.index import Index
+from penstock.model.index import Index, encode_holder
 from penstock.model.index_rows import built
 from penstock.orders.order import Place, append_control, settled
 from penstock.process import presence

@@ -20,7 +20,14 @@ from penstock.errors import Corrupt, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.control import Prepare, Prepared
 from penstock.model.entity_type import EntityType
-from penstock.model.index import OF_ROWS, Index, entry_end, prefix_of
+from penstock.model.index import (
+    OF_ROWS,
+    Index,
+    encode_holder,
+    entry_end,
+    holder_in,
+    prefix_of,
+)
 from penstock.model.index_rows import INDEX, Pages, Read, SortedEntries, built
 from penstock.model.shape import described, is_personal
 from penstock.model.versions.stored_class import stored_type
@@ -33,9 +40,6 @@ REMOVED_MAX: Final = 20_000
 
 BUILD: Final = entity_key(INDEX, "$build")
 """The key of the row that tells which build has rows in the state. No index has such a place."""
-
-encode_holder: Callable[[str], bytes] = msgspec.msgpack.Encoder().encode
-"""Returns the row of a unique value, by the text of the key of the entity that has it."""
 
 
 class Build(msgspec.Struct, frozen=True, array_like=True):
@@ -325,7 +329,7 @@ def _changed_holder(
 ) -> Iterator[tuple[EntityKey, bytes | None]]:
     (left,), (taken,) = ([*each.values(), None][:1] for each in change)
     data = read(row)
-    holder = None if data is None else _text_in(data)
+    holder = None if data is None else holder_in(data)
     if holder != left:
         if holder is not None and left is None and taken is not None:
             raise index.shared(holder, taken)
@@ -353,9 +357,6 @@ def _changed_entries(
 
 def _other_rows(row: EntityKey) -> Corrupt:
     return Corrupt(f"the index row {row} was not prepared as the files of its build say")
-
-
-_text_in: Final = msgspec.msgpack.Decoder(str).decode
 
 
 # The name of a row is made once for each value, and not for each entity.

@@ -48,8 +48,11 @@ NUL: Final = "\0"
 
 _LENGTH: Final = 2
 _RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_encode: Final = msgspec.msgpack.Encoder().encode
-_holder_in: Final = msgspec.msgpack.Decoder(str).decode
+encode_holder: Final[Callable[[str], bytes]] = msgspec.msgpack.Encoder().encode
+"""Returns the row of a unique value, by the text of the key of the entity that has it."""
+
+holder_in: Final = msgspec.msgpack.Decoder(str).decode
+"""Returns that text."""
 
 
 class Lookup(Generic[E]):
@@ -365,7 +368,7 @@ class Index:
         data = txn.row(self.row_of(group))
         if data is None:
             return None
-        text = _holder_in(data)
+        text = holder_in(data)
         if self._is_touched(txn, self.entity_type.prefix + text):
             return None  # it has another value now
         return self.entity_type.of_text(text)
@@ -412,11 +415,12 @@ class Index:
             group = self._group_of([values[part.name] for part in self._parts])
         except (Unencodable, UserError):  # as NaN, or None of a unique index
             return None
+        row = self.row_of(group)
         texts: Iterable[str]
-        entries = SortedEntries(Pages(read), self.row_of(group))
+        entries = SortedEntries(Pages(read), row)
         if self.is_unique:
-            data = read(self.row_of(group))
-            texts = [] if data is None else [_holder_in(data)]
+            data = read(row)
+            texts = [] if data is None else [holder_in(data)]
         elif self._order is None:
             # The length behind a key is compared with a NUL of a longer key, and comes behind it.
             texts = map(_text_in, entries.ascending(after.encode()))
@@ -616,7 +620,7 @@ class IndexChanges:
         changed: dict[EntityKey, bytes | None] = {}
         for name in dict.fromkeys((*self._left, *self._claims)):
             data = self._read(name)
-            former = None if data is None else _holder_in(data)
+            former = None if data is None else holder_in(data)
             claim = self._claims.get(name)
             left = name in self._left
             if claim is None:
@@ -627,7 +631,7 @@ class IndexChanges:
             if former is not None and not left:
                 raise each.taken(key, entity_key(split_entity_key(key)[0], former), row)
             if text != former:
-                changed[name] = _encode(text)
+                changed[name] = encode_holder(text)
         return changed | self._pages.changes()
 
 
