@@ -1,4 +1,4 @@
-"""`Cutter`: passes bytes between clients and a server, and cuts all connections when told."""
+"""`Cutter`: passes bytes between clients and a server; when told, it cuts all connections, or lets them fall silent."""
 
 import contextlib
 import socket
@@ -17,6 +17,7 @@ class Cutter:
         self._listener = socket.create_server((HOST, 0))
         self._open: list[socket.socket] = []
         self._all: list[socket.socket] = []
+        self._silent: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._accept, name="cutter")]
 
@@ -45,6 +46,11 @@ class Cutter:
                 end(connection)
             self._open.clear()
 
+    def silence(self) -> None:
+        """Keep the open connections, and pass nothing on any more."""
+        with self._lock:
+            self._silent.update(self._open)
+
     def _accept(self) -> None:
         while True:
             try:
@@ -64,6 +70,7 @@ class Cutter:
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                target.sendall(data)
+                if source not in self._silent:
+                    target.sendall(data)
         end(source)
         end(target)

@@ -11,7 +11,7 @@ from penstock.cli.output import print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError
 
-HELP: Final = """Write a client of an application in TypeScript: types, calls, errors, request ids, streams; one file that needs nothing else.
+HELP: Final = """Write a client of an application in TypeScript: types, calls, errors, request ids, streams, subscriptions; one file that needs nothing else.
 
 The types come from the source of APP, or, with --url, from the gateway of a running application. The file is
 DIR/NAME.ts, where NAME is the name of the application; write it again after a change of the application. It runs

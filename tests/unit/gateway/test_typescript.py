@@ -5,8 +5,10 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,12 +21,15 @@ from penstock.cli.client import command
 from penstock.cli.options import expanded
 from penstock.deployment.loading import load_app
 from penstock.errors import ConfigError
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import granted
 from penstock.gateway.openapi.document import openapi_document
 from penstock.gateway.openapi.typescript import typescript_client
 from tests.checkout import TOP
+from tests.cutter import Cutter
 from tests.differential.inline import Inline
 from tests.docs.test_pages import snippets
-from tests.gateway_thread import Meddler, Meddling, RunningGateway
+from tests.gateway_thread import HOST, Meddler, Meddling, RunningGateway
 
 BAKERY = "tests.typescript.bakery_app:app"
 OTHERS = ["examples.talk.initialised:app", "tests.streams.table_app:shop_and_desk"]
@@ -62,6 +67,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
             place.mkdir(exist_ok=True)
             name = f"{document['info']['title'].replace(',', '_')}.ts"
             (place / name).write_text(typescript_client(document, bigint=bigint), encoding="utf-8")
+    # Nobody waits 37 seconds for a connection that is dead.
+    whole, quick = (folder / "bakery.ts").read_text(), folder / "quick"
+    assert whole.count("SILENCE_MS = 37_500;") == 1
+    quick.mkdir()
+    (quick / "bakery.ts").write_text(whole.replace("SILENCE_MS = 37_500;", "SILENCE_MS = 400;"))
     # Another test of this process may have imported a kiosk.
     source = folder / "kiosk_of_typescript.py"
     source.write_text(snippets("README.md")[0])
@@ -108,21 +118,65 @@ def driven(data: Path) -> Iterator[None]:
     inline.close()
 
 
+@contextmanager
+def commanded(commands: Mapping[str, Callable[[], None]]) -> Iterator[str]:
+    """Carry out the command that a request names by its path."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            commands[self.path.strip("/")]()
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer((HOST, 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://{HOST}:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
 @pytest.fixture(scope="module")
 def told(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]:
     """Run the program against a gateway, and through a network that fails."""
     data = tmp_path_factory.mktemp("bakery") / "data"
     data.mkdir()
+    store, now = KeyStore(data), datetime.now(UTC)
+    key, reader = (
+        store.add(name, granted(scopes), None, now)[1]
+        for name, scopes in (("ada", ["call", "read", "follow", "append"]), ("eve", ["read:Loaf"]))
+    )
     with (
         driven(data),
         RunningGateway(BAKERY, data, drives=False) as gateway,
         Meddler(urlsplit(gateway.url).port or 0) as failing,
         Meddler(urlsplit(gateway.url).port or 0) as mute,
+        Cutter(urlsplit(gateway.url).port or 0) as cutter,
+        commanded(
+            {
+                "cut": cutter.cut,
+                "silence": cutter.silence,
+                "revoke": lambda: store.revoke("eve"),
+            }
+        ) as commands,
     ):
         failing.then.extend([Meddling.CUT_BEFORE, Meddling.BUSY, Meddling.CUT_AFTER])
         mute.then.extend([Meddling.SILENCE] * 20)
         ran = subprocess.run(
-            [NODE, str(program), gateway.url, failing.url, mute.url],
+            [
+                NODE,
+                str(program),
+                gateway.url,
+                failing.url,
+                mute.url,
+                cutter.url,
+                commands,
+                key,
+                reader,
+            ],
             capture_output=True,
             text=True,
             check=False,
@@ -191,6 +245,28 @@ def test_streams_and_tables(told: dict[str, object]) -> None:
     rows = told["table"]
     assert isinstance(rows, list)
     assert {"rye", "spelt", "a/b ü?#"} < set(rows)
+
+
+def test_a_subscription_gives_the_states_in_order(told: dict[str, object]) -> None:
+    """From an entity that does not exist over its changes to its deletion; `break` and a signal end it."""
+    assert told["states"] == [None, 4, 1, None]
+    assert told["rising"] is True
+    assert told["left loop"] == 1
+    assert told["stopped"] == ["enough", True]
+    assert told["dotted"] == '".." cannot be a part of a URL'
+
+
+def test_a_subscription_outlives_its_connections(told: dict[str, object]) -> None:
+    """A cut and a silent connection lose no state and repeat none; each further request names the state that the client has."""
+    assert told["over cuts"] == [None, 3, 2, 1]
+    assert told["named"] == [True, True, True]
+
+
+def test_a_subscription_ends_with_a_typed_error(told: dict[str, object]) -> None:
+    """A key without the scope, a revoked key in the middle, and a number that JavaScript cannot hold."""
+    assert told["forbidden"] == ["forbidden", 403, "PenstockError"]
+    assert told["revoked"] == ["unauthenticated", 401, "PenstockError", True]
+    assert told["largeKey"] == ["RangeError", str(2**63 - 1)]
 
 
 def test_the_command_writes_the_client(tmp_path: Path) -> None:

@@ -136,6 +136,25 @@ export interface EntityPage<Attributes> {
   after: string | null;
 }
 
+/** A state of an entity. */
+export interface EntityState<Attributes> {
+  /** The attributes and the key; null if the entity does not exist. */
+  entity: Attributes | null;
+  /** The epoch at which it is so; -1 before the first epoch. */
+  epoch: number;
+}
+
+/** The states of an entity: the present one, and the newest one after each change. */
+export type States<Attributes> = AsyncGenerator<EntityState<Attributes>, void, undefined>;
+
+/** Options of a subscription. */
+export interface SubscribeOptions {
+  /** The longest that it takes to make a connection, in milliseconds; as `ClientOptions.timeoutMs`. */
+  timeoutMs?: number;
+  /** Ends the subscription: the loop gets the reason of the signal as its error. */
+  signal?: AbortSignal;
+}
+
 /** Where to begin, and how to end. */
 export interface FollowOptions extends Options {
   /** The number of the first atom; `earliest`, the default, is the oldest one that is held, `latest` the next new one. */
@@ -214,6 +233,11 @@ export interface Rows {
 }
 
 const RETRIED = [429, 502, 503, 504];
+/** A connection that brings nothing for this time is dead: a gateway sends a heartbeat each 15 seconds. */
+const SILENCE_MS = 37_500;
+const EVENTS = "text/event-stream";
+const RETRY_MAX_MS = 60_000;
+const EVENT_LENGTH_MAX = 64 << 20;
 const LONG_POLL_S = 20;
 const PAUSE_MIN_MS = 50;
 const PAUSE_MAX_MS = 2_000;
@@ -229,6 +253,10 @@ interface Asked {
   waits?: boolean;
   /** Whether the answer must be of the newest epoch that this client has seen. */
   reads?: boolean;
+  /** The subscription whose states are the answer. */
+  subscription?: Subscription<unknown>;
+  /** Ends the connection of a response that lasts longer than the operation. */
+  connection?: AbortController;
 }
 
 /** The way to the gateway: sends a request again, with the same id, until its answer is final. */
@@ -281,6 +309,57 @@ class Gateway {
     };
   }
 
+  /** Return the function that subscribes to an entity of a class. */
+  subscribing<Attributes>(entity: string): (key: Key, options?: SubscribeOptions) => States<Attributes> {
+    return (key, options = {}) =>
+      this.#states(new Subscription<Attributes>(`/entities/${segment(entity)}/${segment(key)}/changes`), options);
+  }
+
+  /** Yield the states of a subscription, over as many connections as it takes. */
+  async *#states<Attributes>(subscription: Subscription<Attributes>, options: SubscribeOptions): States<Attributes> {
+    for (let attempt = 0; ; attempt++) {
+      const connection = new AbortController();
+      try {
+        const reader = await this.#connected(subscription, connection, options);
+        for (;;) {
+          const chunk = await chunkOf(reader, connection);
+          options.signal?.throwIfAborted();
+          if (chunk === undefined) break;
+          for (const state of subscription.states(chunk)) {
+            this.epoch = Math.max(this.epoch, state.epoch);
+            attempt = 0;
+            yield state;
+            options.signal?.throwIfAborted();
+          }
+        }
+      } finally {
+        connection.abort();
+      }
+      await pause(pauseAfter(attempt, subscription.pauseMs), options.signal);
+    }
+  }
+
+  /** Make a connection that brings the states of a subscription; return the reader of its bytes. */
+  async #connected(
+    subscription: Subscription<unknown>,
+    connection: AbortController,
+    options: SubscribeOptions,
+  ): Promise<ReadableStreamDefaultReader<Uint8Array>> {
+    const asked: Asked = { verb: "GET", path: subscription.path, reads: true, subscription, connection };
+    const endMs = performance.now() + this.#timeoutMs(options);
+    const response = await this.#received(asked, options, endMs);
+    if (!response.ok) {
+      const timer = setTimeout(() => connection.abort(), endMs - performance.now());
+      await this.#final(asked, response, endMs - performance.now()).finally(() => clearTimeout(timer));
+    }
+    const type = response.headers.get("content-type") ?? "";
+    if (response.body === null || !type.startsWith(EVENTS)) {
+      throw strange(`${this.#url}: the response is no event stream of a gateway`, response.status);
+    }
+    subscription.begin();
+    return response.body.getReader();
+  }
+
   async sql(query: string, parameters: unknown[], options: SqlOptions): Promise<Rows> {
     const { asOf } = options;
     const past = asOf === undefined ? {} : { as_of: typeof asOf === "string" ? { timestamp: asOf } : { epoch: asOf } };
@@ -300,7 +379,7 @@ class Gateway {
       const asked = { verb: "GET", path, requestId };
       const answer = await this.ask(asked, { ...options, timeoutMs: leftMs + SLACK_MS });
       const { status, value, error } = answer as { status: string; value?: unknown; error?: ErrorAnswer };
-      if (error !== undefined) throw errorOf({ ...error, status: 400, requestId, epoch: this.epoch });
+      if (error !== undefined) throw errorOf({ ...error, status: statusOf(error.code), requestId, epoch: this.epoch });
       if (status === "answered") return value;
       // The gateway answers at once if the request is not due yet.
       await pause(Math.min(leftMs, lookMs), options.signal);
@@ -310,20 +389,22 @@ class Gateway {
 
   async ask(asked: Asked, options: Options): Promise<unknown> {
     const endMs = performance.now() + this.#timeoutMs(options);
+    const response = await this.#received(asked, options, endMs);
+    return await this.#final(asked, response, endMs - performance.now());
+  }
+
+  /** Send a request until its response is final, or no time or attempt is left; return the response. */
+  async #received(asked: Asked, options: Options, endMs: number): Promise<Response> {
     const retries = this.#options.retries ?? 8;
     for (let attempt = 0; ; attempt++) {
       const leftMs = endMs - performance.now();
       if (leftMs <= 0) throw this.#late(asked.requestId);
       const received = await this.#once(asked, leftMs, options.signal);
-      if (received instanceof Response && !RETRIED.includes(received.status)) {
-        return await this.#final(asked, received, endMs - performance.now());
-      }
-      const usualMs = Math.min(PAUSE_MAX_MS, PAUSE_MIN_MS * 2 ** Math.min(attempt, 10));
+      if (received instanceof Response && !RETRIED.includes(received.status)) return received;
       const leastMs = received instanceof Response ? 1_000 * Number(received.headers.get("retry-after") ?? 0) : 0;
-      // Half of the pause is at random, so that clients that failed together do not come back together.
-      const pauseMs = Math.max(Number.isFinite(leastMs) ? leastMs : 0, usualMs / 2) + (Math.random() * usualMs) / 2;
+      const pauseMs = pauseAfter(attempt, Number.isFinite(leastMs) ? leastMs : 0);
       if (attempt >= retries || performance.now() + pauseMs >= endMs) {
-        if (received instanceof Response) return await this.#final(asked, received, endMs - performance.now());
+        if (received instanceof Response) return received;
         if (performance.now() >= endMs) throw this.#late(asked.requestId);
         throw errorOf({
           code: "unreachable",
@@ -341,16 +422,21 @@ class Gateway {
 
   /** Send a request; return its response, or why it has none. */
   async #once(asked: Asked, leftMs: number, signal: AbortSignal | undefined): Promise<Response | string> {
-    const headers: Record<string, string> = { Accept: "application/json" };
+    const { subscription } = asked;
+    const headers: Record<string, string> = { Accept: subscription === undefined ? "application/json" : EVENTS };
     if (this.#options.key !== undefined) headers["Authorization"] = `Bearer ${this.#options.key}`;
     if (asked.verb === "POST") headers["Content-Type"] = "application/json";
     if (asked.verb === "POST" && asked.requestId !== undefined) headers["Idempotency-Key"] = asked.requestId;
-    if (asked.reads && this.epoch >= 0 && (this.#options.fresh ?? true)) {
-      headers["Penstock-Min-Epoch"] = String(this.epoch);
-    }
+    // A gateway that is behind the last one would go back in time.
+    const leastEpoch = Math.max(asked.reads && (this.#options.fresh ?? true) ? this.epoch : -1, subscription?.epoch ?? -1);
+    if (leastEpoch >= 0) headers["Penstock-Min-Epoch"] = String(leastEpoch);
+    if (subscription !== undefined && subscription.epoch >= 0) headers["Last-Event-ID"] = String(subscription.epoch);
     const sign = asked.path.includes("?") ? "&" : "?";
     const wait = asked.waits ? `${sign}timeout=${(leftMs / 1_000).toFixed(3)}` : "";
-    const limit = AbortSignal.timeout(Math.ceil(leftMs) + SLACK_MS);
+    const limitMs = Math.ceil(leftMs) + SLACK_MS;
+    const { connection } = asked;
+    const timer = connection === undefined ? undefined : setTimeout(() => connection.abort(), limitMs);
+    const limit = connection === undefined ? AbortSignal.timeout(limitMs) : connection.signal;
     const init: RequestInit = {
       method: asked.verb,
       headers,
@@ -358,12 +444,15 @@ class Gateway {
       signal: signal === undefined ? limit : AbortSignal.any([signal, limit]),
     };
     if (asked.verb === "POST") init.body = written(asked.body ?? {});
+    if (subscription !== undefined) init.cache = "no-store";
     try {
       return await (this.#options.fetch ?? fetch)(this.#url + asked.path + wait, init);
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
       const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
       return cause instanceof Error ? cause.message : String(cause);
+    } finally {
+      clearTimeout(timer);
     }
   }
 
@@ -385,15 +474,10 @@ class Gateway {
       });
     }
     if (response.ok) return text === "" ? undefined : read(text);
-    const requestId = asked.requestId ?? "";
-    try {
-      const { error } = JSON.parse(text) as { error: ErrorAnswer };
-      throw errorOf({ ...error, status: response.status, requestId, epoch });
-    } catch (error) {
-      if (error instanceof PenstockError) throw error;
-      const message = `${this.#url} answers ${response.status} without the body of an error: ${text.slice(0, 200)}`;
-      throw errorOf({ code: "operational", kind: "OperationalError", message, status: response.status, requestId, epoch });
-    }
+    const error = describedError(text);
+    if (error !== undefined) throw errorOf({ ...error, status: response.status, requestId: asked.requestId ?? "", epoch });
+    const message = `${this.#url} answers ${response.status} without the body of an error: ${text.slice(0, 200)}`;
+    throw strange(message, response.status, asked.requestId, epoch);
   }
 
   /** The seconds that the gateway may wait for news. */
@@ -417,6 +501,116 @@ class Gateway {
   }
 }
 
+/** The place of a subscriber in the states of an entity; it outlives the connections. */
+class Subscription<Attributes> {
+  readonly path: string;
+  /** The epoch of the newest state; -1 before the first. */
+  epoch = -1;
+  /** The pause before a further connection that the gateway asks for. */
+  pauseMs = 0;
+  #shown: string | undefined;
+  #decoder = new TextDecoder();
+  #rest = "";
+  #event = new SentEvent();
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /** Begin to read a further connection. */
+  begin(): void {
+    // An event that was cut off is not continued.
+    this.#decoder = new TextDecoder();
+    this.#rest = "";
+    this.#event = new SentEvent();
+  }
+
+  /** Yield the states that are complete with the next bytes of the connection. */
+  *states(chunk: Uint8Array): Generator<EntityState<Attributes>, void, undefined> {
+    const [first = "", ...others] = this.#decoder.decode(chunk, { stream: true }).split("\n");
+    this.#rest += first;
+    for (const next of others) {
+      const line = this.#rest.endsWith("\r") ? this.#rest.slice(0, -1) : this.#rest;
+      this.#rest = next;
+      if (line !== "") {
+        this.#take(line);
+        continue;
+      }
+      const event = this.#event;
+      this.#event = new SentEvent();
+      const state = event.data === undefined ? undefined : this.#stateOf(event.kind, event.number, event.data);
+      if (state !== undefined) yield state;
+    }
+    if (this.#rest.length + (this.#event.data ?? "").length > EVENT_LENGTH_MAX) {
+      throw strange(`an event of ${this.path} has more than ${EVENT_LENGTH_MAX >> 20} million characters`);
+    }
+  }
+
+  #take(line: string): void {
+    const [name = ""] = line.split(":", 1);
+    const value = line.slice(name.length + 1).replace(/^ /, "");
+    if (name === "event") this.#event.kind = value;
+    else if (name === "id") this.#event.number = value;
+    else if (name === "data") this.#event.data = this.#event.data === undefined ? value : `${this.#event.data}\n${value}`;
+    else if (name === "retry") this.pauseMs = Math.min(this.#whole(value), RETRY_MAX_MS);
+  }
+
+  /** Return the state of an event; undefined for the state that was given last, which follows a cut. */
+  #stateOf(kind: string, number: string, data: string): EntityState<Attributes> | undefined {
+    if (kind === "refused") {
+      const error = describedError(data);
+      if (error === undefined) throw strange(`${this.path}: the refusal cannot be read: ${data.slice(0, 200)}`);
+      const status = statusOf(error.code);
+      // The response ends, and the next request tries again, or gets this error.
+      if (RETRIED.includes(status)) return undefined;
+      throw errorOf({ ...error, status, requestId: "", epoch: this.epoch });
+    }
+    if (kind !== "message") return undefined; // a later gateway may send further kinds
+    const epoch = number === "" ? -1 : this.#whole(number);
+    const isKnown = data === this.#shown;
+    const entity = isKnown ? null : this.#entityOf(data);
+    this.epoch = epoch;
+    this.#shown = data;
+    return isKnown ? undefined : { entity, epoch };
+  }
+
+  #entityOf(data: string): Attributes | null {
+    try {
+      return read(data) as Attributes | null;
+    } catch (error) {
+      if (error instanceof RangeError) throw error; // a number that JavaScript cannot hold
+      throw strange(`${this.path}: a state cannot be read: ${data.slice(0, 200)}`);
+    }
+  }
+
+  #whole(text: string): number {
+    if (!/^\d{1,18}$/.test(text)) throw strange(`${this.path}: "${text.slice(0, 40)}" is not a number`);
+    return Number(text);
+  }
+}
+
+/** The fields of a server-sent event. */
+class SentEvent {
+  kind = "message";
+  number = "";
+  data: string | undefined;
+}
+
+/** Return the next bytes of a connection; undefined if it has ended, or was silent for too long. */
+async function chunkOf(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  connection: AbortController,
+): Promise<Uint8Array | undefined> {
+  const timer = setTimeout(() => connection.abort(), SILENCE_MS);
+  try {
+    return (await reader.read()).value;
+  } catch {
+    return undefined;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 type Make = (path: string, body: unknown, options: Options | SendOptions | undefined, reads?: boolean) => any;
 
 function calling(gateway: Gateway): Make {
@@ -433,6 +627,26 @@ function errorOf(answer: ErrorAnswer): PenstockError {
   return new own(answer);
 }
 
+/** Return the error that the body of a response describes; undefined if it describes none. */
+function describedError(text: string): ErrorAnswer | undefined {
+  try {
+    const { error } = JSON.parse(text) as { error?: ErrorAnswer };
+    return typeof error?.code === "string" ? error : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** An answer that no gateway gives. */
+function strange(message: string, status = 0, requestId = "", epoch = -1): PenstockError {
+  return errorOf({ code: "operational", kind: "OperationalError", message, status, requestId, epoch });
+}
+
+/** The HTTP status of a code; errors of the application have 400. */
+function statusOf(code: string): number {
+  return STATUSES[code] ?? 400;
+}
+
 function hint(requestId: string | undefined): string {
   return requestId === undefined
     ? ""
@@ -447,6 +661,13 @@ function segment(key: Key): string {
   const text = encodeURIComponent(String(key));
   if (text === "" || text === "." || text === "..") throw new RangeError(`"${key}" cannot be a part of a URL`);
   return text;
+}
+
+/** The pause after an attempt; at least `leastMs`. */
+function pauseAfter(attempt: number, leastMs: number): number {
+  const usualMs = Math.min(PAUSE_MAX_MS, PAUSE_MIN_MS * 2 ** Math.min(attempt, 10));
+  // Half of it is at random, so that clients that failed together do not come back together.
+  return Math.max(leastMs, usualMs / 2) + (Math.random() * usualMs) / 2;
 }
 
 /** Wait; rejects at once when the signal ends the operation. */

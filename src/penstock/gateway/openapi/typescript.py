@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from penstock.base.http import JSON
+from penstock.base.http import JSON, STATUS
 from penstock.errors import BY_CODE, Aborted
 from penstock.gateway.openapi.json_schema import OWN_ERROR, READS
 from penstock.model.declaration import CREATIONS
@@ -30,8 +30,13 @@ _GLOBALS: Final = frozenset(
         "Record",
         "Response",
         "RequestInit",
+        "AbortController",
         "AbortSignal",
         "AsyncGenerator",
+        "Generator",
+        "ReadableStreamDefaultReader",
+        "TextDecoder",
+        "Uint8Array",
         "JSON",
         "Math",
         "Number",
@@ -159,7 +164,16 @@ _SIMPLE: Final = {
 }
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _OF_FILE: Final = frozenset(
-    {"BIGINT", "Client", "ERRORS", "ErrorCode", "Functions", "Integer", "makeFunctions"}
+    {
+        "BIGINT",
+        "Client",
+        "ERRORS",
+        "ErrorCode",
+        "Functions",
+        "Integer",
+        "STATUSES",
+        "makeFunctions",
+    }
 )
 """Names that this module writes."""
 
@@ -205,6 +219,7 @@ class _Writer:
         self._appended: dict[str, str] = {}
         self._tables: dict[str, str] = {}
         self._shown: dict[str, str] = {}
+        self._subscribed: set[str] = set()
         self._classes: dict[str, str] = {}
         self._makers: dict[str, str] = {}
 
@@ -254,6 +269,8 @@ class _Writer:
         match verb:
             case "show":
                 self._shown[label] = self._of(_answer(operation))
+            case "subscribe":
+                self._subscribed.add(label)
             case "append":
                 self._appended[label] = self._of(_body(operation)["items"])
             case "follow":
@@ -480,9 +497,9 @@ class _Writer:
         """Yield the members of the client that are objects."""
         members = {entity: self._member(entity) for entity in self._entities}
         for entity, name in members.items():
-            shown = self._shown.get(entity)
-            get = f" & {{ get(key: Key, options?: Options): Promise<{shown}> }}" if shown else ""
-            yield f'  readonly {name}: {self._classes[entity]}<"call">{get};'
+            reads = "; ".join(declared for declared, _ in self._reads(entity))
+            more = f" & {{ {reads} }}" if reads else ""
+            yield f'  readonly {name}: {self._classes[entity]}<"call">{more};'
         if self._functions:
             yield "  /** The functions of the application. */"
             yield '  readonly call: Functions<"call">;'
@@ -509,9 +526,8 @@ class _Writer:
             yield "    const sends = sending(gateway);"
         for entity, name in members.items():
             made = f'{self._makers[entity]}<"call">(calls)'
-            if entity in self._shown:
-                get = f"gateway.reading<{self._shown[entity]}>({_text(entity)})"
-                made = f"Object.assign({made}, {{ get: {get} }})"
+            if reads := ", ".join(given for _, given in self._reads(entity)):
+                made = f"Object.assign({made}, {{ {reads} }})"
             yield f"    this.{name} = {made};"
         sent = [f"{name}: {self._makers[entity]}(sends)," for entity, name in members.items()]
         if self._functions:
@@ -526,6 +542,19 @@ class _Writer:
                 yield f"      {_property(name)}: new {of}(gateway, {_text(name)}),"
             yield "    };"
         yield "  }"
+
+    def _reads(self, entity: str) -> Iterator[tuple[str, str]]:
+        """Yield the declaration and the value of each function that reads an entity of a class."""
+        shown = self._shown.get(entity)
+        if shown is not None:
+            made = f"gateway.reading<{shown}>({_text(entity)})"
+            yield f"get(key: Key, options?: Options): Promise<{shown}>", f"get: {made}"
+        if shown is not None and entity in self._subscribed:
+            made = f"gateway.subscribing<{shown}>({_text(entity)})"
+            yield (
+                f"subscribe(key: Key, options?: SubscribeOptions): States<{shown}>",
+                f"subscribe: {made}",
+            )
 
     def _pages(self) -> Iterator[str]:
         """Yield the declaration of the functions that list entities."""
@@ -571,6 +600,11 @@ def _error_classes(own: list[tuple[str, Json]]) -> Iterator[str]:
         yield from _comment(schema.get("description", ""))
         yield f"export class {name} extends Aborted {{}}"
         yield ""
+    yield "const STATUSES: { readonly [code: string]: number | undefined } = {"
+    yield "  __proto__: null as never,"
+    yield from (f"  {_text(code)}: {STATUS[code]}," for code in sorted(BY_CODE))
+    yield "};"
+    yield ""
     yield "const ERRORS: { readonly [code: string]: typeof PenstockError | undefined } = {"
     yield "  __proto__: null as never,"
     for name, schema in own:
