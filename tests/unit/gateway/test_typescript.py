@@ -119,7 +119,7 @@ def driven(data: Path) -> Iterator[None]:
 
 
 @contextmanager
-def commanded(commands: Mapping[str, Callable[[], None]]) -> Iterator[str]:
+def commanded(commands: Mapping[str, Callable[[], object]]) -> Iterator[str]:
     """Carry out the command that a request names by its path."""
 
     class Handler(BaseHTTPRequestHandler):
