@@ -258,6 +258,39 @@ def test_a_replay_agrees(pets: Pets) -> None:
     assert replayed.divergence is None
 
 
+def test_an_index_changes_under_its_name(pets: Pets) -> None:
+    """The new rows have the other place each time; a replay gives each epoch those of its own deployment, also after the same source has come back."""
+    pets.version("indexed", INDEXED)
+    for name, by_age in (("ordered", 'index("age", order="chip")'), ("chips", 'index("chip")')):
+        attributes = f'chip: str = unique(default=""); age: int = 0; by_age = {by_age}'
+        pets.version(name, {**PLAIN, "attributes": attributes})
+    places: list[list[str]] = []
+    for name in ("indexed", "ordered", "chips", "indexed"):
+        pets.deploy(name)
+        assert pets.answer() is None
+        pets.use(name)
+        pets.call("Pet", "p1", "rename", chip=f"x{len(places)}")
+        if name == "indexed":
+            pets.call("", None, "oldest")
+            assert pets.answer() == ["p34", "p6"]
+        heads = {key.rpartition("/")[0] for key in pets.state() if key.startswith("$index/")}
+        places.append(sorted(head.removeprefix("$index/") for head in heads))
+    assert places == [
+        ["Pet.by_age", "Pet.by_chip"],
+        ["Pet.by_age:2", "Pet.by_chip"],
+        ["Pet.by_age", "Pet.by_chip"],
+        ["Pet.by_age:2", "Pet.by_chip"],
+    ]
+    assert pets.state() == pets.serial().state
+    spec = unpacked(pets.data, pets.codes["indexed"]).spec
+    with (
+        HistoryReader(pets.data, pets.app) as past,
+        CodeVersions(past, pets.app, spec) as versions,
+    ):
+        replayed = replay(past, versions, Limits(), past.span(None, None), lambda *_: None)
+    assert replayed.divergence is None
+
+
 def test_an_import_changes_indexes(pets: Pets, tmp_path: Path) -> None:
     """Imported entities are found; a value that is taken refuses all rows, and names both entities."""
     pets.version("indexed", INDEXED)

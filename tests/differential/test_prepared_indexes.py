@@ -11,27 +11,33 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from penstock.base.ids import RequestId
 from penstock.deployment import index_build, prepared_indexes
 from penstock.deployment.archives import Archives, pack
+from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.deploy_order import put_in_force
 from penstock.deployment.index_build import (
-    ORDER,
     PREPARED_MIN,
     BuildQuestion,
     build_beside,
     prepare_indexes,
 )
-from penstock.deployment.prepared_indexes import DeployedRows
+from penstock.deployment.prepared_indexes import PREPARE, DeployedRows
+from penstock.engine import built_indexes
 from penstock.engine.built_indexes import BUILD
 from penstock.errors import PenstockError, RequestError
+from penstock.journal.deployments import Deployments
 from penstock.journal.staged import StagedRows
 from penstock.log.api import Log
 from penstock.model.control import Deploy, DeployedCode, Prepare, Prepared, encode_control
 from penstock.orders.order import Place, append_control
 from penstock.process.config import Config
 from penstock.process.question import ChildEnded, ChildOutput
+from penstock.runtime.spark import stage
 from tests.differential.committed import answers_of
+from tests.differential.inline import ONLY
 from tests.differential.programs import drawn
+from tests.differential.simulation import Answer
 from tests.differential.test_index_deployments import Pets
 
 SOURCE = """
@@ -57,7 +63,12 @@ def fill(first: int, count: int) -> None:
         Pet.create(f"q{{number:03}}", chip=f"c{{number}}", age=number % 3)
         Toy.create(f"t{{number:03}}", size=number % 2)
 
-app = App("pets", Pet, Toy, fill)
+@transactional
+def count(age: int) -> None:
+    found = Pet.by_age(age) if hasattr(Pet, "by_age") else []
+    Toy.upsert("counted", size=len(found))
+
+app = App("pets", Pet, Toy, fill, count)
 """
 CODES = {
     "plain": {"indexes": "", "more": ""},
@@ -65,7 +76,10 @@ CODES = {
         "indexes": 'by_chip = unique("chip"); by_age = index("age"); oldest = index(order="age")',
         "more": 'by_size = index("size", order="size")',
     },
-    "other": {"indexes": 'by_age = index("age")', "more": ""},
+    "other": {
+        "indexes": 'by_age = index("age", order="chip"); by_chip = index("chip"); oldest = index(order="age")',
+        "more": 'by_size = index("size")',
+    },
 }
 
 Step = tuple[str, int, int, int]
@@ -113,18 +127,36 @@ class Shelter(Pets):
                 self.call("Pet", name, "move", chip=None if chip == 60 else f"c{chip}", age=age)
             case "delete":
                 self.call("Pet", name, "delete")
-            case "toy":
+            case "toy" if number:
                 self.call("Toy", f"t{number:03}", "upsert", size=age)
-            case "lose":
-                staged = StagedRows(self.data)
-                staged.remove(staged.names()[:2])
-            case "rival":
-                body = encode_control(Prepare("rival", ("Pet.by_age",)))
-                self._append(body, b"", is_control=True)
-            case "restart":
-                self.inline.restart()
+            case "toy":
+                self.call("", None, "count", age=age)
+            case "lose" | "rival" | "restart":
+                getattr(self, what)()
             case other:
                 self.deploy(other)
+
+    def lose(self) -> None:
+        """Lose two files."""
+        staged = StagedRows(self.data)
+        staged.remove(staged.names()[:2])
+
+    def rival(self) -> None:
+        """Let another build begin."""
+        body = encode_control(Prepare("rival", ("Pet.by_age",)))
+        self._append(body, b"", is_control=True)
+
+    def restart(self) -> None:
+        """Let another driver go on, with the code in force."""
+        self.settle()
+        *_, last = Deployments(self.data / "journal").every()
+        self.inline.spec, self.inline.since = unpacked(self.data, last.code).spec, last.since
+        self.inline.restart()
+
+    def settle(self) -> None:
+        """Process all records, also those that remove rows after a deployment."""
+        while (end := self.inline.log.end()) > self.inline.driver.positions[ONLY]:
+            self.inline.advance(end)
 
     def burst(self) -> None:
         for step in self.bursts.pop(0) if self.bursts else ():
@@ -143,6 +175,13 @@ class Shelter(Pets):
     def deploy_prepared(self, prepared: Prepared | None) -> None:
         body = encode_control(Deploy(self.codes["indexed"], prepared=prepared))
         self._append(body, b"", is_control=True)
+        self.deployment = RequestId(f"r{self.number}")
+
+    def deployed(self) -> Answer:
+        """Return the answer to the deployment of the build."""
+        self.settle()
+        answers = answers_of(self.inline.journal)
+        return next(each for each in answers if each.request_id == self.deployment)
 
 
 @contextmanager
@@ -152,7 +191,7 @@ def stepped(shelter: Shelter) -> Iterator[list[bool]]:
     correct = DeployedRows.corrections
 
     def execute(_: Any, log: Log, step: Prepare, number: str) -> bool:
-        append_control(log, index_build.ORDER, f"{step.build}-{number}", step)
+        append_control(log, PREPARE, f"{step.build}-{number}", step)
         shelter.inline.advance(log.end())
         (answer,) = answers_of(shelter.inline.journal)[-1:]
         shelter.burst()
@@ -168,6 +207,8 @@ def stepped(shelter: Shelter) -> Iterator[list[bool]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_build._Build, "_execute", execute)
         patch.setattr(DeployedRows, "corrections", noted)
+        patch.setattr(built_indexes, "REMOVED_MAX", 20)
+        patch.setattr(stage, "REMOVED_MAX", 20)
         patch.setattr(index_build, "PREPARED_MIN", 1)
         patch.setattr(index_build, "_PIECE_ROWS", 25)
         patch.setattr(index_build, "_FEW", -1)
@@ -184,10 +225,11 @@ def shelters() -> Iterator[tuple[Shelter, list[bool]]]:
         shelter.inline.close()
 
 
-def compare(shelter: Shelter) -> None:
+def compare(shelter: Shelter, *, is_refused: bool = False) -> None:
     """Compare the state with that of one thread, which prepares nothing."""
-    if shelter.answer() is not None:
-        shelter.deploy("other")  # a refusal leaves the prepared rows to the next deployment
+    if is_refused:
+        shelter.deploy("plain")  # a refusal leaves the prepared rows to the next deployment
+    shelter.settle()
     assert shelter.state() == shelter.serial().state
     assert BUILD not in shelter.state()
 
@@ -200,22 +242,33 @@ CHANGED: list[list[Step]] = [
 
 
 @drawn(2)
-@given(st.lists(st.lists(ops, max_size=4), max_size=12), st.lists(ops, max_size=4))
-@example(CHANGED, [("move", 3, 3, 0), ("move", 4, 64, 0)])
-@example([[]], [("move", 3, 65, 0), ("move", 4, 65, 0)])
-def test_prepared_rows_are_those_of_one_epoch(bursts: list[list[Step]], rest: list[Step]) -> None:
-    """Also of entities that change before, between and after the steps; two entities with one value refuse the deployment."""
+@given(
+    st.sampled_from(["plain", "other"]),
+    st.lists(st.lists(ops, max_size=4), max_size=12),
+    st.lists(ops, max_size=4),
+)
+@example("plain", CHANGED, [("move", 3, 3, 0), ("move", 4, 64, 0)])
+@example("plain", [[]], [("move", 3, 65, 0), ("move", 4, 65, 0)])
+@example("other", [*CHANGED, [("toy", 0, 0, 1)]], [("toy", 0, 0, 0)])
+def test_prepared_rows_are_those_of_one_epoch(
+    former: str, bursts: list[list[Step]], rest: list[Step]
+) -> None:
+    """Also of entities that change before, between and after the steps, and of indexes that had another definition; lookups find the former rows
+    until the deployment. Two entities with one value refuse it."""
     with shelters() as (shelter, used):
+        if former != "plain":
+            shelter.deploy(former)
+            shelter.settle()
         shelter.bursts = list(bursts)
         prepared = shelter.build()
         for step in rest:
             shelter.happen(step)
         shelter.deploy_prepared(prepared)
-        answer = shelter.answer()
+        answer = shelter.deployed().error
         assert answer in (None, "not-unique")
         if prepared is not None:
             assert used == [answer is None]
-        compare(shelter)
+        compare(shelter, is_refused=answer is not None)
 
 
 @drawn(2)
@@ -236,8 +289,9 @@ def test_a_build_is_only_a_help(bursts: list[list[Step]], rest: list[Step]) -> N
         for step in rest:
             shelter.happen(step)
         shelter.deploy_prepared(prepared)
-        assert shelter.answer() in (None, "not-unique")
-        compare(shelter)
+        answer = shelter.deployed().error
+        assert answer in (None, "not-unique")
+        compare(shelter, is_refused=answer is not None)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +335,7 @@ def test_a_deployment_prepares_a_large_index() -> None:
         assert result.number == 2
         assert done[-1][1] == 6
         steps = [
-            answer for answer in answers_of(shelter.inline.journal) if ORDER in answer.request_id
+            answer for answer in answers_of(shelter.inline.journal) if PREPARE in answer.request_id
         ]
         assert len(steps) >= 7
         assert not [answer.error for answer in steps if answer.error]

@@ -31,6 +31,7 @@ from penstock.journal.deployments import (
 from penstock.journal.shapes import Shapes
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
+from penstock.model.index import name_in
 from penstock.model.versions.waiting_types import waiting_types
 
 _log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def _check_indexes(
     for place in sorted(differing):
         if place.partition(".")[0] in stored:
             raise ConfigError(
-                f"the index {place} differs from that of the deployed code, and its class has stored entities; first give the "
+                f"the index {name_in(place)} differs from that of the deployed code, and its class has stored entities; first give the "
                 f"order {command}, and then start again: the start carries it out"
             )
 

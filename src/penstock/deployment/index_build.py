@@ -27,6 +27,7 @@ from penstock.deployment.archives import own_paths
 from penstock.deployment.code_in_force import folder_of, unpacked
 from penstock.deployment.guarded_import import IMPORT_S, ask_importing, import_guarded
 from penstock.deployment.prepared_indexes import (
+    PREPARE,
     STANDINGS,
     ChangedEntities,
     ClassIndexes,
@@ -46,7 +47,7 @@ from penstock.log.api import Log
 from penstock.model.application import App
 from penstock.model.control import DeployedCode, Prepare, Prepared
 from penstock.model.entity_type import EntityType
-from penstock.model.index import Index, encode_holder
+from penstock.model.index import Index, encode_holder, name_in
 from penstock.model.index_rows import built
 from penstock.orders.order import Place, append_control, settled
 from penstock.process import presence
@@ -57,9 +58,6 @@ from penstock.state.newest import at_newest
 from penstock.state.stores import PartitionedReader, Stores
 
 _log = logging.getLogger(__name__)
-
-ORDER: Final = "prepare"
-"""The first word of the ids of its control records."""
 
 ROLE: Final = "builder"
 """The role of the child among the processes of an application."""
@@ -177,7 +175,7 @@ def _preparable(
 ) -> Iterator[tuple[EntityType, Sequence[Index]]]:
     for entity_type, indexes in indexes_to_build(app, former):
         # The name of a row of a personal class comes from a value of a person, so an erasure would have to find it in the files.
-        # An index of the same name that is in force has rows of the same keys.
+        # Another deployment may have come since `former` was read; then an index may have the place of one in force.
         new = [each for each in indexes if each.place not in former]
         if new and not entity_type.personal:
             yield entity_type, new
@@ -217,7 +215,10 @@ class _Build:
             for entity_type, indexes in classes
         ]
         about = presence.present(
-            self._data, ROLE, self._question.code.module, indexes=", ".join(order.places)
+            self._data,
+            ROLE,
+            self._question.code.module,
+            indexes=", ".join(map(name_in, order.places)),
         )
         directory = DataDirectory(self._data)
         with about as announced, closing(directory.open_log(self._question.settings)) as log:
@@ -313,7 +314,7 @@ class _Build:
 
     def _execute(self, log: Log, step: Prepare, number: str) -> bool:
         """Append a step, and wait for it; return whether it must be repeated."""
-        lsn = append_control(log, ORDER, f"{self._id}-{number}", step)
+        lsn = append_control(log, PREPARE, f"{self._id}-{number}", step)
         settings, timeout_s = self._question.settings, self._question.timeout_s
         is_more: bool = settled(settings, lsn, timeout_s, "a part of an index").value(bool)
         return is_more

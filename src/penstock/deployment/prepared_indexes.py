@@ -36,6 +36,9 @@ from penstock.snapshots.newest_states import buckets_of
 
 _log = logging.getLogger(__name__)
 
+PREPARE: Final = "prepare"
+"""The first word of the ids of the control records of a build, and of a removal of rows."""
+
 STANDINGS: Final = pa.schema(
     [
         pa.field("key", pa.large_string()),  # of the entity

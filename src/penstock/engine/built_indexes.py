@@ -3,9 +3,13 @@
 The rows are a function of the entities alone, so a driver and the serial runtime build the same. A deployment also removes the
 rows of each index that its code lacks. An index stays as it is if nothing on which its rows depend has changed.
 
+An index whose definition changes gets its rows in the other of its two places (`settle_places`), so the former rows are those of
+the code in force until the epoch of the deployment.
+
 A large index is prepared: the records before the deployment put rows of earlier entities into the state (`control.Prepare`), and
 the deployment corrects those of the entities that have changed since (`corrected`). The rows are the same then. Without a whole
-build, all rows that were prepared are removed, and all are built.
+build, all rows that were prepared are removed, and all are built. Many rows that no code in force reads are removed by records
+behind the deployment.
 """
 
 from collections import defaultdict
@@ -36,17 +40,17 @@ RowsOf = Callable[[str], Iterable[tuple[EntityKey, bytes]]]
 """Returns the rows of the state whose keys begin with a prefix, in order."""
 
 REMOVED_MAX: Final = 20_000
-"""A step of a build removes at most so many rows of an earlier build: epochs wait for it."""
+"""An epoch removes at most so many rows that no code reads: later epochs wait for it."""
 
 BUILD: Final = entity_key(INDEX, "$build")
 """The key of the row that tells which build has rows in the state. No index has such a place."""
 
 
 class Build(msgspec.Struct, frozen=True, array_like=True):
-    """The build that has rows in the state before a deployment puts them in force.
+    """The rows in the state that no code in force reads: those of a build before its deployment, and those that are being removed.
 
     Attributes:
-        id: Its id; empty while an earlier build is removed.
+        id: The id of the build; empty while the rows are being removed.
         places: The indexes that have such rows; see `Index.place`.
         steps: The number of its parts that are in the state.
     """
@@ -73,7 +77,11 @@ class PreparedRows(Protocol):
 
 
 def index_updates(
-    app: App, former: Mapping[str, str], rows_of: RowsOf, prepared: PreparedRows | None = None
+    app: App,
+    former: Mapping[str, str],
+    rows_of: RowsOf,
+    prepared: PreparedRows | None = None,
+    removed_max: int | None = None,
 ) -> dict[EntityKey, bytes | None]:
     """Return the changes of a state that give it the indexes of an application.
 
@@ -81,6 +89,7 @@ def index_updates(
         former: The definitions of the indexes that the state has; see `App.indexes`.
         rows_of: Returns rows of the state.
         prepared: The build that the deployment names.
+        removed_max: If more rows than these have no reader, they stay, and `BUILD` tells where they are; None: all are removed.
 
     Raises:
         NotUnique: Two entities have the same value of a unique index.
@@ -101,16 +110,37 @@ def index_updates(
             corrections = prepared.corrections(own)
     ready = frozenset() if corrections is None or prepared is None else {*prepared.order.places}
     there = former.keys() if build is None else former.keys() | build.places
-    for place in sorted(there - kept_indexes(app, former) - ready):
+    unread = there - kept_indexes(app, former) - ready
+    others = [
+        (entity_type, [each for each in indexes if each.place not in ready])
+        for entity_type, indexes in to_build
+    ]
+    rebuilt = {each.place for _, indexes in others for each in indexes}
+    for place in sorted(unread & rebuilt):
         updates.update((key, None) for key, _ in rows_of(prefix_of(place)))
-    for entity_type, indexes in to_build:
-        if others := [each for each in indexes if each.place not in ready]:
+    left = tuple(sorted(unread - rebuilt))
+    removed, is_more = _first_rows(left, rows_of, removed_max)
+    updates.update(dict.fromkeys(() if is_more else removed))
+    for entity_type, indexes in others:
+        if indexes:
             rows = rows_of(entity_type.prefix)
-            updates.update(_built(others, indexed_values(entity_type, rows)))
-    if build is not None:
+            updates.update(_built(indexes, indexed_values(entity_type, rows)))
+    if is_more:
+        updates[BUILD] = msgspec.msgpack.encode(Build("", left))
+    elif build is not None:
         updates[BUILD] = None
     updates.update(corrections or {})
     return updates
+
+
+def _first_rows(
+    places: Iterable[str], rows_of: RowsOf, count: int | None
+) -> tuple[list[EntityKey], bool]:
+    """Return the keys of at most `count` rows of indexes, and whether there are more."""
+    every = (key for place in places for key, _ in rows_of(prefix_of(place)))
+    keys = list(islice(every, None if count is None else count + 1))
+    is_more = count is not None and len(keys) > count
+    return keys[:count], is_more
 
 
 def build_in(rows_of: RowsOf) -> Build | None:
@@ -127,18 +157,16 @@ def _is_whole(build: Build, order: Prepared, former: Mapping[str, str]) -> bool:
 
 
 def begun_build(control: Prepare, rows_of: RowsOf) -> tuple[dict[EntityKey, bytes | None], bool]:
-    """Return the changes of the step 0 of a build, and whether the step must be repeated: an earlier build has further rows."""
+    """Return the changes of the step 0 of a build, or of a removal, and whether further rows are to be removed."""
     earlier = build_in(rows_of)
-    removed: list[EntityKey] = []
-    for place in () if earlier is None else earlier.places:
-        rows = islice(rows_of(prefix_of(place)), REMOVED_MAX + 1 - len(removed))
-        removed += [key for key, _ in rows]
-    is_more = len(removed) > REMOVED_MAX
-    updates: dict[EntityKey, bytes | None] = dict.fromkeys(removed[:REMOVED_MAX])
+    if not control.places and (earlier is None or earlier.id not in ("", control.build)):
+        return {}, False  # another build goes on
+    removed, is_more = _first_rows(() if earlier is None else earlier.places, rows_of, REMOVED_MAX)
+    updates: dict[EntityKey, bytes | None] = dict.fromkeys(removed)
     if is_more:  # which ends the earlier build, if its order still runs
         assert earlier is not None, "it has rows"
         updates[BUILD] = msgspec.msgpack.encode(Build("", earlier.places))
-    elif control.build:
+    elif control.places:
         updates[BUILD] = msgspec.msgpack.encode(Build(control.build, control.places))
     elif earlier is not None:
         updates[BUILD] = None
@@ -168,22 +196,38 @@ def indexes_to_build(
             yield entity_type, indexes
 
 
+def settle_places(app: App, former: Mapping[str, str]) -> None:
+    """Let each index of an application have the place of its rows over a state; `former` as for `index_updates`.
+
+    The rows of the state have their place if they stay, and also if `former` is that of the application itself. Rows that must be built get the other
+    place, so the former ones can be read until the deployment. Without former rows, it is the first place.
+    """
+    for entity_type in app.indexed.values():
+        for index in entity_type.indexes:
+            place, other = index.places
+            if place not in former:
+                place, other = other, place
+            if place not in former or not _stays(entity_type, index, former[place]):
+                place = other
+            index.use_place(place)
+
+
 def kept_indexes(app: App, former: Mapping[str, str]) -> frozenset[str]:
     """Return the places of the indexes whose rows are in a state already; `former` as for `index_updates`.
 
     The classes know their versions.
     """
-    present = app.indexes
     return frozenset(
         index.place
         for entity_type in app.indexed.values()
         for index in entity_type.indexes
-        if index.place in former
-        and (
-            former[index.place] == present[index.place]
-            or _has_same_values(entity_type, index, former[index.place])
-        )
+        if index.place in former and _stays(entity_type, index, former[index.place])
     )
+
+
+def _stays(entity_type: EntityType, index: Index, former: str) -> bool:
+    """Say whether the rows of an index stay, which had a definition before; see `App.indexes`."""
+    return former == index.stored_definition or _has_same_values(entity_type, index, former)
 
 
 def _has_same_values(entity_type: EntityType, index: Index, former: str) -> bool:

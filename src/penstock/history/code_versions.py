@@ -16,6 +16,7 @@ from penstock.deployment.archives import Archives
 from penstock.deployment.loading import Location, locate
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.deployment.source import code_of
+from penstock.engine.built_indexes import settle_places
 from penstock.errors import ConfigError, Corrupt, DefinitionError
 from penstock.files.roots import journal_root
 from penstock.files.temporary_folder import temporary_folder
@@ -99,7 +100,7 @@ class CodeVersions:
             Corrupt: The archive is missing or changed.
         """
         deployment = deployment_at(self._deployments, epoch)
-        if deployment is None or is_same_source(self._code, deployment.code):
+        if deployment is None or self._is_present(deployment):
             # The same source is loaded already, and its classes know all versions of their rows.
             return self._present
         version = self._loaded.get(deployment.number)
@@ -119,6 +120,12 @@ class CodeVersions:
                 yield self.at(begin), begin, Epoch(deployment.since - 1)
                 begin = deployment.since
         yield self.at(begin), begin, last
+
+    def _is_present(self, deployment: Deployment) -> bool:
+        """Say whether the present code is that of a deployment; the same source may have had other places for its indexes."""
+        places = self._present.app.indexes.keys()
+        is_same = is_same_source(self._code, deployment.code)
+        return is_same and deployment.indexes.keys() == places
 
     def _load(self, deployment: Deployment) -> CodeVersion:
         """Unpack and import the code of a deployment."""
@@ -167,3 +174,4 @@ class CodeVersions:
                 begun.pop()
             if declared is not None and begun:
                 learn(declared, begun)
+        settle_places(app, deployment.indexes)

@@ -19,7 +19,7 @@ from penstock.base.ids import EntityKey, Epoch, RequestId, split_entity_key
 from penstock.base.subject_keys import SubjectKeys
 from penstock.deployment.loading import Location, load, locate
 from penstock.deployment.side_modules import modules_below
-from penstock.engine.built_indexes import index_updates
+from penstock.engine.built_indexes import index_updates, settle_places
 from penstock.engine.execute import Limits
 from penstock.engine.replay import RecordedEpoch, ValueDifference, apply_changes
 from penstock.engine.streams.cascade import Cascade
@@ -285,6 +285,7 @@ def _index_updates(
 ) -> dict[EntityKey, bytes | None]:
     """Return the changes of a state that give it the indexes of other code."""
     keys = sorted(state)
+    settle_places(scenario.app, scenario.recorded_by.indexes)
     return index_updates(
         scenario.app,
         scenario.recorded_by.indexes,

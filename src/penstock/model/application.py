@@ -28,7 +28,7 @@ from penstock.model.effect import complaints_of_effects, plan_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import function_in, misplaced_mark
-from penstock.model.index import OF_ROWS, bind_indexes
+from penstock.model.index import bind_indexes
 from penstock.model.limit import declare_times, limits_of
 from penstock.model.migration import take_migrations
 from penstock.model.references import subject_in
@@ -461,13 +461,9 @@ class App:
 
     @property
     def indexes(self) -> dict[str, str]:
-        """The definitions of the indexes, by the stored name of the class and the name of the index: `Task.by_owner`.
-
-        The rows of an index fit one definition. It has the shape of the class, too, because other attributes may be former ones;
-        `engine.built_indexes` knows which changes of a shape leave the rows as they are.
-        """
+        """The definitions of the indexes, by the places of their rows; see `Index.place` and `Index.stored_definition`."""
         return {
-            index.place: f"{index.definition}{OF_ROWS}{each.shape.tag:08x}"
+            index.place: index.stored_definition
             for each in self.indexed.values()
             for index in each.indexes
         }

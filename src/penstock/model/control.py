@@ -12,6 +12,7 @@ import msgspec
 from penstock.base.ids import Epoch
 from penstock.errors import RequestError
 from penstock.model.catch_up import is_catch_up
+from penstock.model.index import name_in
 from penstock.model.request import Request, decode_request, encode_request, is_continuation
 from penstock.model.table_scan import is_scan
 from penstock.model.waiting_effect import is_settlement
@@ -60,8 +61,10 @@ class Prepared(msgspec.Struct, frozen=True):
 class Prepare(msgspec.Struct, frozen=True, tag="prepare", tag_field="control"):
     """Put a part of the rows of new indexes into the state. They mean nothing before the deployment that names the build.
 
+    Without places, it removes rows that no code in force reads.
+
     Attributes:
-        build: The id of the build; empty: remove the rows of an earlier build.
+        build: The id of the build; for a removal, that of the build that ends, or empty: rows that are being removed already.
         places: The indexes; see `Index.place`.
         step: The number of the part, from 1. 0 begins the build, and removes some rows of an earlier one.
         piece: The name of the file with the rows (`journal.staged`); empty for the step 0.
@@ -195,7 +198,8 @@ def control_text(body: bytes) -> str:
     if isinstance(control, Deploy):
         return f"a deployment of {control.code.module} (archive {control.code.archive[:12]})"
     if isinstance(control, Prepare):
-        return f"part {control.step} of the rows of {', '.join(control.places) or 'no index'}"
+        names = ", ".join(map(name_in, control.places))
+        return f"part {control.step} of the rows of {names}" if names else "a removal of index rows"
     if isinstance(control, Import):
         return f"an import of {control.rows} rows into {control.entity}"
     values = [f"{name}={value!r}" for name, value in msgspec.structs.asdict(control).items()]

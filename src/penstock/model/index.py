@@ -44,6 +44,9 @@ _SHORT: Final = 60
 OF_ROWS: Final = " of rows "
 """Stands between a definition and the tag of the rows; see `App.indexes`."""
 
+_OTHER: Final = ":2"
+"""The end of the other place of an index; no name of an index has it."""
+
 NUL: Final = "\0"
 
 _LENGTH: Final = 2
@@ -205,6 +208,9 @@ class Index:
         label: The class and the index, as people know them: `Task.by_owner`.
         what: The attributes whose values a lookup names, as people read them.
         definition: A description: an index with another one has other rows.
+        places: The two places that its rows can have. A deployment that changes the index builds the new rows in the other
+            place, so the former rows stay in use until then.
+        place: The place of its rows; see `use_place`.
     """
 
     __slots__ = (
@@ -219,6 +225,8 @@ class Index:
         "is_unique",
         "label",
         "name",
+        "place",
+        "places",
         "what",
     )
 
@@ -232,7 +240,9 @@ class Index:
         self._order: _Part | None = None
         self._group_at: tuple[int, ...] = ()
         self._order_at = -1
-        self._prefix = prefix_of(self.place)
+        first = f"{entity_type.stored_name}.{name}"
+        self.places = (first, first + _OTHER)
+        self.use_place(first)
         self.what = ", ".join(map(str, declared.attributes))
         self.definition = ""
 
@@ -294,10 +304,18 @@ class Index:
         self._group_at = tuple(places.index(part.place) for part in self._parts)
         self._order_at = places.index(self._order.place) if self._order else -1
 
+    def use_place(self, place: str) -> None:
+        """Take one of `places` as that of the rows."""
+        self.place = place
+        self._prefix = prefix_of(place)
+
     @property
-    def place(self) -> str:
-        """The stored name of the class, and the name of the index."""
-        return f"{self.entity_type.stored_name}.{self.name}"
+    def stored_definition(self) -> str:
+        """The definition, and the shape of the class: other attributes may be former ones, and other rows then.
+
+        `engine.built_indexes` knows which changes of a shape leave the rows as they are.
+        """
+        return f"{self.definition}{OF_ROWS}{self.entity_type.shape.tag:08x}"
 
     @property
     def text(self) -> str:
@@ -483,6 +501,11 @@ class Index:
 def prefix_of(place: str) -> str:
     """Return the beginning of the keys of the rows of an index, by its `place`."""
     return entity_key(INDEX, f"{place}/")
+
+
+def name_in(place: str) -> str:
+    """Return the stored name of the class, and the name of the index, by a place of its rows: `Task.by_owner`."""
+    return place.removesuffix(_OTHER)
 
 
 def _shown(value: Any) -> str:

@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.base.ids import Epoch, Lsn
 from penstock.base.subject_keys import SubjectKeys
+from penstock.engine.built_indexes import settle_places
 from penstock.errors import ConfigError, Fenced, LogUnavailable
 from penstock.files import durable, private
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
@@ -220,6 +221,9 @@ class DataDirectory:
             return journal
         try:
             learn_removed(app, journal.schemas())
+            if app.indexed:  # whose classes know their versions now
+                following = Epoch(newest_epoch(journal) + 1)
+                settle_places(app, Deployments(self.journal_root).indexes_at(following))
             if app.is_personal:
                 app.use_keys(self._keys(journal))
             self._complete_erasures(journal)

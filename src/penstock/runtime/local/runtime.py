@@ -28,7 +28,7 @@ from penstock.base.ids import (
     split_entity_key,
 )
 from penstock.base.subject_keys import MemoryKeys, new_tree
-from penstock.engine.built_indexes import index_updates
+from penstock.engine.built_indexes import index_updates, settle_places
 from penstock.engine.effect_call import record_id
 from penstock.engine.execute import Executor, Limits, Outcome
 from penstock.engine.imported import ImportedIndexes, ImportResult, imported, refusal_of, result_of
@@ -221,8 +221,12 @@ class LocalRuntime:
         self.settle()
         return changes
 
-    def _deploy(self, app: App, drop: Collection[str]) -> list[str]:
-        """Let all later records run with an application; see `deploy`."""
+    def _deploy(self, app: App, drop: Collection[str], *, is_recorded: bool = False) -> list[str]:
+        """Let all later records run with an application; see `deploy`.
+
+        Args:
+            is_recorded: Whether the rows of indexes have the places that a driver gives them.
+        """
         if app.name != self.app.name:
             raise ConfigError(f"application {self.app.name} runs here; {app.name} is another")
         versions = with_first_versions(self._versions, self._written, self.app.stored)
@@ -232,6 +236,10 @@ class LocalRuntime:
         refusals = comparison.refusals + misread_types(known, waiting)
         if refusals:
             raise ClassChanged("\n".join(refusals))
+        if (
+            is_recorded
+        ):  # another runtime of this process may have the application in its first places
+            settle_places(app, self.app.indexes)
         updates = self._index_updates(app)
         self._waiting = {**known, **waiting}
         self._versions = comparison.after
@@ -423,7 +431,7 @@ class LocalRuntime:
         control, outcome = decode_control(record.body), Outcome(None, b"\xc0", (), {})
         try:
             if isinstance(control, Deploy):
-                self._deploy(codes[control.code.archive], control.dropped)
+                self._deploy(codes[control.code.archive], control.dropped, is_recorded=True)
             elif isinstance(control, Erase):
                 erase(self.app, self.state, control)
             elif isinstance(control, Subscribe):

@@ -37,6 +37,7 @@ from penstock.journal.deployments import Deployments, deployment_at
 from penstock.log.clock import time_after
 from penstock.model.application import App
 from penstock.model.context import Read
+from penstock.model.index import name_in
 from penstock.model.reply import Reply, failure_of, raised_by
 from penstock.model.request import encode_failure
 from penstock.process.data_directory import DataDirectory
@@ -83,7 +84,9 @@ def _check_indexes(data: Path, app: App, journal: DeltaJournal) -> None:
     if not app.indexes or deployment_at(deployments.every(), following) is None:
         return  # nothing is recorded of programs that belong to Penstock
     if missing := app.indexes.items() - deployments.indexes_at(following).items():
-        raise StateUnavailable(f"the deployment of the index {min(missing)[0]} is not in force")
+        raise StateUnavailable(
+            f"the deployment of the index {name_in(min(missing)[0])} is not in force"
+        )
 
 
 class CallReader:

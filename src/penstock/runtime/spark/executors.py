@@ -1,6 +1,7 @@
 """The executor of each type of control record."""
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from penstock.base.cause import cause_text
 from penstock.base.ids import BUCKETS, EntityKey, Epoch, split_entity_key
 from penstock.deployment.archives import Archives
 from penstock.deployment.code_in_force import unpacked
+from penstock.deployment.prepared_indexes import PREPARE
 from penstock.engine.imported import ImportResult, refusal_of
 from penstock.errors import ConfigError, Corrupt, PenstockError, RequestError, UserError
 from penstock.files.durable import storage
@@ -29,10 +31,12 @@ from penstock.model.control import (
     Prepare,
     Prepared,
     Subscribe,
+    encode_control,
     files_of,
 )
 from penstock.model.schedule import Schedule
 from penstock.model.table_scan import encode_scan
+from penstock.orders.order import control_id
 from penstock.process.config import Config
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.control import ControlEffect, Executor, Refused
@@ -95,18 +99,17 @@ class DeployExecutor:
             self._jobs.use(msgspec.structs.replace(self._jobs.settings, spec=spec, since=since))
             _log.info("a deployment is in force", extra={"archive": control.code.archive})
 
-        parts = tuple(part for each in built for part in each.parts)
-        changed = sum(msgspec.msgpack.decode(each.loaded, type=int) for each in built)
-        return ControlEffect(switch=switch, parts=parts, changed=changed)
+        return replace(_written(built), result=None, switch=switch)
 
-    def _build(self, control: Deploy, spec: str, epoch: Epoch) -> list[TaskResult]:
+    def _build(self, control: Deploy, spec: str, epoch: Epoch) -> TaskResult:
         """Let a task write the rows of indexes that the code adds, and remove those that it lacks."""
         deployment = deployment_at(Deployments(journal_root(self._data)).every(), epoch)
         former = {} if deployment is None else deployment.indexes
         # Also if no index changes: the state may have rows of a build whose deployment was refused.
         place = control.dropped, former, self._jobs.partitions
         prepared = _usable(control, deployment)
-        return self._jobs.run([BuildIndexes(spec, epoch, *place, prepared)])
+        (result,) = self._jobs.run([BuildIndexes(spec, epoch, *place, prepared)])
+        return result
 
     def _forget(self, epoch: Epoch) -> None:
         """Remove the files that an earlier attempt at this epoch may have written for the next epoch."""
@@ -145,6 +148,17 @@ def _usable(control: Deploy, deployment: Deployment | None) -> Prepared | None:
     return prepared
 
 
+def _written(result: TaskResult) -> ControlEffect:
+    """Return the effect of the rows of indexes that a task has written; its result says whether further rows are to be removed.
+
+    A later record removes these. It causes the next one, and requests go on between them.
+    """
+    is_more, changed = msgspec.msgpack.decode(result.loaded, type=tuple[bool, int])
+    removal = (control_id(PREPARE, uuid.uuid4().hex), encode_control(Prepare("", ())))
+    later = (removal,) if is_more else ()
+    return ControlEffect(is_more, parts=tuple(result.parts), later=later, changed=changed)
+
+
 class BuildStep:
     """Executes the steps of the builds of indexes that are not in force yet."""
 
@@ -161,8 +175,7 @@ class BuildStep:
             (result,) = self._jobs.run([PrepareRows(epoch, control, self._jobs.partitions)])
         except (RequestError, Corrupt) as error:
             raise Refused(error) from error
-        is_more, changed = msgspec.msgpack.decode(result.loaded, type=tuple[bool, int])
-        return ControlEffect(is_more, parts=tuple(result.parts), changed=changed)
+        return _written(result)
 
 
 # Tasks bring the stores of the new number to the epoch before the record: they copy the rows from the present stores,

@@ -6,7 +6,8 @@ committed, so only those of the newest epoch can be missing in the log, and they
 A record that continues a cascade is an epoch of its own, so no request of the same epoch waits for a cascade. The log gets
 one of them at a time: at once if an epoch has cut or continued a cascade and no other record waits, else after as much
 time as that epoch took. So all cascades together take at most half of the time. No cascade overtakes another one: they continue in turn, in the order in
-which they were cut, so the order of the log never depends on how long an epoch took.
+which they were cut, so the order of the log never depends on how long an epoch took. The control record that continues a removal of rows
+takes its turn among them.
 """
 
 from collections import deque
@@ -20,6 +21,7 @@ from penstock.base.ids import Lsn, RequestId
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Entry, Log
 from penstock.log.clock import time_after, wall_clock_us
+from penstock.model.control import is_control
 from penstock.model.request import NOT_CUT, cut_of
 
 _PAUSE: Final = 1.5
@@ -115,7 +117,7 @@ class LaterRecords:
     def _divided(
         self, commit: Commit, now_us: int
     ) -> tuple[dict[RequestId, Entry], dict[RequestId, Entry]]:
-        """Schedule the records that have a delay, and return the others: those that continue no cascade, and those that do."""
+        """Schedule the records that have a delay, and return the others: those that continue no long work, and those that do."""
         at_once: dict[RequestId, Entry] = {}
         continuing: dict[RequestId, Entry] = {}
         known = self._known(commit)
@@ -125,7 +127,7 @@ class LaterRecords:
             entry = Entry(request_id, body, b"", time_us if delay_us else time_after(time_us))
             if delay_us:
                 self._log.schedule(entry, time_us + delay_us, limited=False)
-            elif cut_of(body) != NOT_CUT:
+            elif cut_of(body) != NOT_CUT or is_control(body):
                 # If two tasks have cut a cascade, the row of the second one comes last, and has both places.
                 continuing[request_id] = msgspec.structs.replace(entry, is_control=True)
             elif (filled := self._filled(entry)) is not None:

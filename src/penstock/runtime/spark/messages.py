@@ -336,7 +336,8 @@ class TaskResult(msgspec.Struct, frozen=True, array_like=True):
         stopped_at: The first position that did not run, because the output was too large.
         maintenance: The encoded report of maintenance.
         loaded: The encoded `LoadedClasses` of `LoadCode`, `ImportedPieces` of `ImportRows`, or the rows of
-            `LeaveIndexes`; whether a step of `PrepareRows` must be repeated; the number of the rows of `BuildIndexes`.
+            `LeaveIndexes`; of `PrepareRows` and `BuildIndexes`, whether further rows are to be removed, and the number of the
+            written ones.
         died: Whether the process that ran the command has died on another host; then `failure` says so, too (`warden`).
         deaths: What its notes say about its death, by file.
     """

@@ -27,7 +27,7 @@ from penstock.deployment.loading import lines_of, load, locate
 from penstock.deployment.prepared_indexes import DeployedRows
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.access import AccessSet, TaskAccess
-from penstock.engine.built_indexes import index_updates
+from penstock.engine.built_indexes import BUILD, REMOVED_MAX, index_updates
 from penstock.engine.calls import CallSampler, Member, Sample, Site, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.forecast import Forecast
@@ -544,10 +544,12 @@ class Worker:
                     prepared = DeployedRows(
                         command.prepared, staged, self._code.journal, stores.get, before
                     )
-                updates = index_updates(code.app, command.former, stores.items_of, prepared)
+                rows = command.former, stores.items_of, prepared, REMOVED_MAX
+                updates = index_updates(code.app, *rows)
+        is_more = updates.get(BUILD) is not None
         return TaskResult(
             parts=changes_part(self._code.journal, command.epoch, updates, "indexes"),
-            loaded=messages.encode(len(updates)),
+            loaded=messages.encode((is_more, len(updates))),
         )
 
     def _leave_indexes(self, command: LeaveIndexes) -> TaskResult:
