@@ -38,6 +38,7 @@ from penstock.files.layout import PLACEMENT
 from penstock.files.roots import store_of
 from penstock.files.shared_root import SharedRoot
 from penstock.log.api import Log
+from penstock.model.request import Failure
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.retention.maintenance_process import run_maintenance
@@ -264,8 +265,9 @@ class ClusterJobs(Jobs):
     def _new_task(self, name: str, seat: Seat) -> _Task:
         door = self._reception.door(name, seat)
         resident = ResidentTask(
-            self._reside, door, encode=self._message, on_deaths=self._take_deaths
-        )
+            self._reside, door, encode=self._message, on_deaths=self._take_deaths,
+            on_failure=partial(self._leaves, door),
+        )  # fmt: skip
         return _Task(door, resident)
 
     def _reside(self, reside: Reside) -> None:
@@ -445,7 +447,7 @@ class ClusterJobs(Jobs):
 
     def _begin_elsewhere(self, commands: Sequence[ApplyEpoch]) -> None:
         command = _joined(commands)
-        for host in self.hosts():
+        for host in self._useful():
             if host != self._home:
                 with self._use([host]) as task:
                     if task is not None:
@@ -497,35 +499,38 @@ class ClusterJobs(Jobs):
                     raise OperationalError(
                         "the driver stops, and no host of the cluster has a task"
                     )
-                host = task.host
                 result = task.resident.run(command)
-                if result is not None and not self._leaves(host, result):
+                if result is not None and not self._leaves(task.door, result.failure):
                     return result
             _log.warning(
                 "a task is lost, and its command runs again", extra={"task": task.door.name}
             )
         raise EpochFailed(f"the task of a command was lost {attempts} times")
 
-    def _leaves(self, host: str | None, result: TaskResult) -> bool:
-        """Leave out a host that cannot keep the state, if there is another one; say whether it is left out."""
-        failure = result.failure
-        if failure is None or failure.kind != StateUnavailable.__name__ or host is None:
+    def _leaves(self, door: RemoteDoor, failure: Failure | None) -> bool:
+        """Leave out the host of a task if it cannot keep the state; say whether another host can."""
+        if failure is None or failure.kind != StateUnavailable.__name__ or door.hello is None:
             return False
-        facts = {"host": host, "cause": failure.message}
+        host = door.hello.host
+        facts = {"host": host, "address": door.peer, "cause": failure.message}
         _log.error("a host cannot keep the state, and is left out for a while", extra=facts)
         with self._reception.changed:
             self._left_out[host] = time.monotonic() + _LEFT_OUT_S
             return any(each not in self._left_out for each in self.hosts())
+
+    def _useful(self) -> list[str]:
+        """Return the hosts that have a task and are not left out."""
+        with self._reception.changed:
+            now = time.monotonic()
+            self._left_out = {host: end for host, end in self._left_out.items() if end > now}
+            return [host for host in self.hosts() if host not in self._left_out]
 
     def _preferred(self, number: int, wishes: Sequence[str] = ()) -> list[str]:
         """Return the hosts in the order in which a command should try them."""
         with (
             self._reception.changed
         ):  # so that nobody begins to use a task that is asked whether it is new
-            now = time.monotonic()
-            self._left_out = {host: end for host, end in self._left_out.items() if end > now}
-            joined = self.hosts()
-            hosts = [host for host in joined if host not in self._left_out] or joined
+            hosts = self._useful() or self.hosts()
             if self._home not in hosts:
                 # Every host brings its stores to every epoch, so each is as good as the next, unless it has just come.
                 ready = [

@@ -35,6 +35,7 @@ import msgspec
 
 from penstock.base.cause import cause_text
 from penstock.files.temporary_folder import temporary_folder
+from penstock.model.request import Failure
 from penstock.runtime.spark import messages
 from penstock.runtime.spark.frames import Frames
 from penstock.runtime.spark.messages import Reside, TaskCommand, TaskResult
@@ -93,6 +94,7 @@ class ResidentTask:
     Args:
         submit: Runs the job of the task; it returns when the task has ended.
         on_deaths: Takes the notes of a worker that has died on another host.
+        on_failure: Takes the failure of a command that was begun, whose result nobody waits for.
     """
 
     def __init__(
@@ -102,11 +104,13 @@ class ResidentTask:
         *,
         encode: Callable[[TaskCommand], bytes] = messages.encode,
         on_deaths: Callable[[dict[str, str]], object] = lambda _: None,
+        on_failure: Callable[[Failure], object] = lambda _: None,
     ) -> None:
         self._encode = encode
         self._submit = submit
         self._door = door
         self._on_deaths = on_deaths
+        self._on_failure = on_failure
         self._lock = threading.Lock()
         self._task: Frames | None = None
         self._owed = 0  # results of commands that `begin` has sent
@@ -155,9 +159,9 @@ class ResidentTask:
             return None
         try:
             task.send_bytes(self._encode(command))
-            while self._owed and self._result(task).failure is None:
-                self._owed -= 1
-            result = None if self._owed else self._result(task)
+            while self._owed:
+                self._settle(task)
+            result = self._result(task)
         except _LOST as error:
             _log.info("the resident task is lost", extra={"cause": cause_text(repr(error))})
             result = None
@@ -200,13 +204,18 @@ class ResidentTask:
                     if self._is_taken:
                         continue
                     raise EOFError  # it has died
-                if self._result(task).failure is not None:
-                    raise EOFError
-                self._owed -= 1
+                self._settle(task)
         except _LOST:
             self._leave(task)
             return False
         return not self._owed
+
+    def _settle(self, task: Frames) -> None:
+        """Take the result of the first command that was begun; a task whose command has failed is not used again."""
+        if (failure := self._result(task).failure) is not None:
+            self._on_failure(failure)
+            raise EOFError
+        self._owed -= 1
 
     def _result(self, task: Frames) -> TaskResult:
         """Wait for the next result; a task that does not take its command in time is killed."""
