@@ -341,8 +341,8 @@ def test_host_whose_disk_is_full_comes_back_when_it_has_space(
             cluster.advance_with(entries_of(range(20, 50)))
             disk.make_space()
             told = [record for record in caplog.records if "left out" in record.message]
-            assert {record.host for record in told} == {name}
-            assert all("No space left on device" in record.cause for record in told)
+            assert {vars(record)["host"] for record in told} == {name}
+            assert all("No space left on device" in vars(record)["cause"] for record in told)
             cluster.advance_with(entries_of(range(50, 60)))
 
             def has_all() -> bool:
