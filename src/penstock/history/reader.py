@@ -28,7 +28,8 @@ from penstock.errors import ConfigError, Diverged, RequestError
 from penstock.files.roots import snapshots_root
 from penstock.journal.api import CHANGES, Commit, Journal, PartKind, newest_epoch
 from penstock.journal.atoms import decode_atom
-from penstock.journal.parquet import entity_keys, epoch_rows
+from penstock.journal.delta import SmallParts
+from penstock.journal.parquet import entity_keys, epoch_rows, joined
 from penstock.model.application import App
 from penstock.model.schema_version import Versions
 from penstock.process.data_directory import DataDirectory
@@ -109,6 +110,8 @@ _LOOKED_EPOCHS: Final = 2_000
 """How many epochs are searched for requests at once."""
 _FIRST_LOOK_EPOCHS: Final = 125
 """How many of the newest epochs are searched first, if only the newest changes are wanted."""
+_JOINED_ROWS: Final = 10_000
+"""How many rows of epochs are filtered together."""
 
 
 class HistoryReader:
@@ -140,6 +143,7 @@ class HistoryReader:
                 "application's directory with --data"
             )
         self._journal = directory.open_journal(app, dropped=dropped)
+        self._journal.small_parts = SmallParts()
         self._snapshots = Snapshots(snapshots_root(data), self._journal.identity)
         self.data = data
         self._lease = lease(data, holder, Epoch(0))
@@ -384,7 +388,12 @@ class HistoryReader:
             begin = Epoch(max(after, upto - looked))
             looked = min(2 * looked, _LOOKED_EPOCHS)
             in_range: list[Epoch] = []
-            for _, rows in self._journal.rows(PartKind.CHANGES, begin, upto, columns):
+            tables = (
+                rows for _, rows in self._journal.rows(PartKind.CHANGES, begin, upto, columns)
+            )
+            for rows in joined(
+                tables, _JOINED_ROWS
+            ):  # a filter of a few rows takes as long as of many
                 is_key = pc.and_(pc.equal(rows["key"], text), pc.equal(rows["entity"], entity))
                 in_range += map(Epoch, rows.filter(is_key)["epoch"].to_pylist())
             epochs = in_range + epochs

@@ -67,7 +67,7 @@ from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import NAME as DEPLOYMENTS
 from penstock.journal.deployments import Deployments, needed_archives
 from penstock.journal.inventory import EpochUnit, Inventory, commit_name, newest_listed
-from penstock.journal.parquet import epoch_of, stored_names
+from penstock.journal.parquet import epoch_of, epoch_rows, stored_names
 from penstock.journal.shapes import NAME as SHAPES
 from penstock.journal.shapes import versions_in
 from penstock.log.api import Log
@@ -179,7 +179,7 @@ class CascadeRows:
             Corrupt: A part is damaged.
         """
         for part_kind, names in _COLUMNS.items():
-            rows = self._rows(part_kind, names)
+            rows = rows_of(self._journal, part_kind, self._commits, names)
             yield from misplaced(rows, part_kind, self._commits, self._where)
             yield from self._positions(rows, part_kind)
             if part_kind is PartKind.EVENTS:
@@ -234,12 +234,6 @@ class CascadeRows:
         epochs: npt.NDArray[np.int64] = np.searchsorted(ends, values, side="right")
         return epochs + self._commits[0].epoch
 
-    def _rows(self, part_kind: PartKind, names: Sequence[str]) -> pa.Table:
-        after, upto = Epoch(self._commits[0].epoch - 1), self._commits[-1].epoch
-        read = self._journal.rows(part_kind, after, upto, names)
-        empty = SCHEMAS[part_kind].empty_table().select(list(names))
-        return pa.concat_tables([empty, *(table for _, table in read)])
-
     def _finding(self, what: str) -> Finding:
         span = epochs_text(self._commits[0].epoch, self._commits[-1].epoch)
         return unrecoverable(f"{what} ({span})", self._where)
@@ -251,6 +245,22 @@ def _events_in(data: bytes) -> int:
         return len(decode_atom(data))
     except msgspec.MsgspecError:
         return -1
+
+
+def rows_of(
+    journal: Journal, part_kind: PartKind, commits: Sequence[Commit], names: Sequence[str]
+) -> pa.Table:
+    """Return the rows of consecutive epochs, of which the journal holds all.
+
+    Raises:
+        Corrupt: A part is damaged.
+    """
+    if not any(commit.parts_of(part_kind) for commit in commits):
+        return SCHEMAS[part_kind].empty_table().select(list(names))
+    if len(commits) == 1:  # the commit has been read already, and names the parts
+        return epoch_rows(journal, commits[0], part_kind, names)
+    after, upto = Epoch(commits[0].epoch - 1), commits[-1].epoch
+    return pa.concat_tables(table for _, table in journal.rows(part_kind, after, upto, names))
 
 
 def misplaced(
@@ -336,7 +346,7 @@ class JournalRows:
             yield harmless(f"epoch {commits[-1].epoch} has a time in the future", where, why)
 
     def _requests(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
-        rows = self._rows(PartKind.TRANSACTIONS, commits, _REQUESTS)
+        rows = rows_of(self._journal, PartKind.TRANSACTIONS, commits, _REQUESTS)
         yield from misplaced(rows, PartKind.TRANSACTIONS, commits, where)
         if rows["reply"].null_count:
             yield unrecoverable(f"{rows['reply'].null_count} requests have no reply", where)
@@ -397,9 +407,10 @@ class JournalRows:
                 return
 
     def _changes(self, commits: Sequence[Commit], where: str) -> Iterator[Finding]:
-        rows = self._rows(PartKind.CHANGES, commits, _STATED)
+        rows = rows_of(self._journal, PartKind.CHANGES, commits, _STATED)
         yield from misplaced(rows, PartKind.CHANGES, commits, where)
-        if rows.group_by(list(_CHANGED)).aggregate([]).num_rows != rows.num_rows:
+        # The unit may be one epoch of a few rows, for which threads would only be waited for.
+        if rows.group_by(list(_CHANGED), use_threads=False).aggregate([]).num_rows != rows.num_rows:
             yield unrecoverable("an epoch changes an entity twice", where)
         present = rows.filter(pc.is_valid(rows["state"]))
         for name in filterfalse(is_system, pc.unique(present["entity"]).to_pylist()):
@@ -421,14 +432,6 @@ class JournalRows:
             wrong &= ~fits.to_numpy()
         if wrong.any():
             yield unrecoverable(f"{wrong.sum()} rows of {name} do not have its shape", where)
-
-    def _rows(
-        self, part_kind: PartKind, commits: Sequence[Commit], names: Sequence[str]
-    ) -> pa.Table:
-        after, upto = Epoch(commits[0].epoch - 1), commits[-1].epoch
-        return pa.concat_tables(
-            table for _, table in self._journal.rows(part_kind, after, upto, names)
-        )
 
 
 _HINT: Final = f"{COMMITS}/_last_checkpoint"

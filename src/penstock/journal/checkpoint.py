@@ -25,6 +25,7 @@ from penstock.files.sealed import size_and_checksum_of
 from penstock.files.shared_root import SharedRoot
 from penstock.journal import action
 from penstock.journal.commits import CommitLog
+from penstock.journal.parquet import joined
 from penstock.journal.segments import Segments
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ def _write(commits: CommitLog, segments: Segments, app: str, newest: Epoch) -> _
     with commits.root.writing(_name(action.version_of(newest))) as path:
         with pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1) as sink:
             sink.write_table(_head(commits, app, newest))
-            for batch in _batches(_adds(commits, segments, newest)):
+            for batch in joined(_adds(commits, segments, newest), _BATCH_ROWS):
                 files += batch.num_rows
                 sink.write_table(batch)
         size, checksum = size_and_checksum_of(path)
@@ -141,18 +142,6 @@ def _adds(commits: CommitLog, segments: Segments, newest: Epoch) -> Iterator[pa.
             yield pa.Table.from_pylist(rows, SCHEMA)
             rows.clear()
     yield pa.Table.from_pylist(rows, SCHEMA)
-
-
-def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Join small tables, so that the row groups of the checkpoint are large."""
-    waiting: list[pa.Table] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(table.num_rows for table in waiting) >= _BATCH_ROWS:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)
 
 
 def _former(root: SharedRoot) -> _LastCheckpoint | None:

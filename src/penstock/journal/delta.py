@@ -119,6 +119,8 @@ AwaitRecord = Callable[[Lsn, int], Lsn]
 
 SECRET_BYTES: Final = 32
 WRITTEN_BYTES_MAX: Final = 4 << 20
+SMALL_PART_BYTES: Final = 32 << 10
+KEPT_BYTES_MAX: Final = 32 << 20
 
 
 class WrittenChanges:
@@ -137,6 +139,31 @@ class WrittenChanges:
         """Return the rows of a part, if they are kept."""
         # Its name has a random token, and it has the checksum of the bytes: a commit names these rows, or others.
         return self._rows if part == self._part else None
+
+
+class SmallParts:
+    """The whole rows of small parts that a reader has read: a reader of history comes to the same epochs again.
+
+    The parts that it has read first are kept, up to `KEPT_BYTES_MAX` bytes of rows.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[Part, pa.Table] = {}
+        self._left = KEPT_BYTES_MAX
+
+    def rows_of(self, part: Part) -> pa.Table | None:
+        """Return the rows of a part, if they are kept."""
+        return self._rows.get(part)
+
+    def decoded(self, part: Part, data: bytes, columns: Sequence[str] | None) -> pa.Table:
+        """Decode a part as `parquet.decode` does, and keep all its columns, if it is small."""
+        if part.size > SMALL_PART_BYTES or part.size > self._left:
+            return parquet.decode(part, data, columns)
+        # Of a few rows, all columns take the time of one.
+        rows = parquet.decode(part, data, SCHEMAS[part.kind].names)
+        self._left -= max(part.size, rows.nbytes)
+        self._rows[part] = rows
+        return rows if columns is None else rows.select(list(columns))
 
 
 class DeltaJournal:
@@ -177,6 +204,8 @@ class DeltaJournal:
         """Returns the keys of personal data; without them, replies about persons stay encrypted."""
         self.written: WrittenChanges | None = None
         """Where a worker keeps the changes that it has written; without it, each part is read from its file."""
+        self.small_parts: SmallParts | None = None
+        """Where a reader that comes to the same epochs again keeps small parts."""
         self.is_for_other_hosts = False
         """Whether another host commits the parts that are written here: it cannot sync files of this host."""
         self.on_close: Callable[[], object] = lambda: None
@@ -370,12 +399,16 @@ class DeltaJournal:
         self._commits.check_open()
         if self.written is not None and (rows := self.written.rows_of(part)) is not None:
             return rows if columns is None else rows.select(list(columns))
+        kept = self.small_parts
+        if kept is not None and (rows := kept.rows_of(part)) is not None:
+            return rows if columns is None else rows.select(list(columns))
         with storage(f"read part {part.path}"):
             try:
                 data = self._root.get(part.path)
             except FileNotFoundError:
                 return self._merged_rows(part, columns)
-        return parquet.decode(part, data, columns)
+        decode = parquet.decode if kept is None else kept.decoded
+        return decode(part, data, columns)
 
     def rows(
         self, part_kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]

@@ -11,7 +11,7 @@ the file was larger. Rows that fit into a block of a disk are not compressed: th
 
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -47,6 +47,20 @@ def epoch_rows(
     if len(tables) == 1:
         return tables[0]
     return pa.concat_tables(tables) if tables else SCHEMAS[part_kind].empty_table().select(columns)
+
+
+def joined(tables: Iterable[pa.Table], rows_min: int) -> Iterator[pa.Table]:
+    """Yield the rows of tables in fewer tables, each of at least `rows_min` rows except the last; none if there is no table."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        waiting.append(table)
+        count += table.num_rows
+        if count >= rows_min:
+            yield pa.concat_tables(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def key_column(rows: pa.Table) -> pa.ChunkedArray:
