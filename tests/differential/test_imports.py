@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -396,3 +397,112 @@ def test_an_import_during_a_backup_is_whole_in_it(
     driver.advance(int(driver.log.end()))
     assert len(state_of(driver.journal)) == 1 + len(ROWS)
     driver.close()
+
+
+def named_updates(bulk: Bulk) -> list[dict[str, Any]]:
+    """Return rows of JSON lines that change some attributes each: of entities that exist, and of new ones."""
+    return [
+        {"item_id": "i1", "stock": 70},
+        {"item_id": "i2", "tags": ["new"], "maker": None},
+        {"item_id": "i3", "price": "3.50"},  # as it is
+        {"item_id": "i4"},
+        {"item_id": "new", "price": "9.00", "since": "2026-01-02"},
+    ]
+
+
+def test_an_update_is_what_requests_would_change(bulk: Bulk, tmp_path: Path) -> None:
+    """Attributes without a value stay; the state is that of `update_or_create` for each row, byte for byte, in one thread and in a replay."""
+    bulk.order(lines(tmp_path / "items.jsonl", *ROWS))
+    updates = named_updates(bulk)
+    bulk.order(lines(tmp_path / "updates.jsonl", *updates), existing="update")
+    staged = StagedRows(bulk.data)
+    rows = {
+        name: (staged.rows(name)["key"].to_pylist(), staged.rows(name)["state"].to_pylist())
+        for name in staged.names()
+    }
+    records = bulk.inline.log.read(Lsn(0), bulk.inline.log.end())
+    bulk.advance()
+    called = LocalRuntime(bulk.app, secret=bulk.inline.journal.secret)
+    maker = bulk.app.entities["Maker"]
+    for row in ROWS:
+        named = {**row, "maker": maker.of_text(str(row["maker"]))}
+        called.submit(Call("Item", named.pop("item_id"), "create", (), named))
+    for row in updates:
+        named = dict(row)
+        called.submit(Call("Item", named.pop("item_id"), "update_or_create", (), named))
+    serial = LocalRuntime(bulk.app, secret=bulk.inline.journal.secret)
+    replies = serial.replay(records, staged=rows)
+    assert bulk.state() == called.state == serial.state
+    answers = answers_of(bulk.inline.journal)
+    assert [(each.error, each.data) for each in replies] == [
+        (each.error, each.data) for each in answers
+    ]
+    made = msgspec.msgpack.decode(answers[-1].data)
+    assert (made["created"], made["replaced"], made["unchanged"]) == (1, 2, 2)
+    with (
+        HistoryReader(bulk.data, bulk.app) as past,
+        CodeVersions(past, bulk.app, SPEC, present_only=True) as versions,
+    ):
+        replayed = replay(past, versions, Limits(), past.span(None, None), lambda *_: None)
+    assert replayed.divergence is None
+
+
+def test_the_columns_of_a_file_are_its_update(bulk: Bulk, tmp_path: Path) -> None:
+    """A file of CSV needs no column but the key; an empty cell is None where the attribute may be None."""
+    bulk.order(lines(tmp_path / "items.jsonl", *ROWS[:2]))
+    source = tmp_path / "makers.csv"
+    source.write_text("item_id,maker\ni0,7\ni1,\n")
+    bulk.order(source, existing="update")
+    bulk.advance()
+    item = bulk.app.entities["Item"]
+    first, second = (
+        item.plain(name, bulk.state()[EntityKey(f"Item/{name}")]) for name in ("i0", "i1")
+    )
+    assert (first["maker"], first["price"], first["tags"]) == ("7", "0.50", ["a", "0"])
+    assert (second["maker"], second["stock"]) == (None, 1)
+    source.write_text("maker\n7\n")
+    with pytest.raises(RequestError, match="no column 'item_id', which is the key"):
+        bulk.order(source, existing="update")
+    source.write_text("item_id,stock\ni0,-1\n")
+    refused = bulk.order(source, existing="update")
+    assert [(each.row, each.column) for each in refused.misfits] == [(1, "stock")]
+
+
+def test_a_row_that_makes_no_entity_refuses_the_update(bulk: Bulk, tmp_path: Path) -> None:
+    """The message names rows, entities, the lacking columns and the remedy, in a trial, too; nothing changes."""
+    bulk.order(lines(tmp_path / "items.jsonl", *ROWS[:3]))
+    bulk.advance()
+    before = bulk.state()
+    updates = [{"item_id": f"i{number}", "stock": 1} for number in range(5)]
+    source = lines(tmp_path / "updates.jsonl", *updates)
+    bulk.order(source, existing="update")
+    bulk.advance()
+    error, reply = bulk.answer()
+    text = (
+        "2 of the rows cannot update Item: row 4: Item 'i3' does not exist, and a new one needs price; row 5: Item 'i4' does not "
+        "exist, and a new one needs price; nothing is imported. Give the columns that a new entity needs, or leave the rows out"
+    )
+    assert (error, text.encode() in reply, bulk.state() == before) == ("request", True, True)
+    with pytest.raises(RequestError, match="row 5: Item 'i4' does not exist"):
+        bulk.order(source, existing="update", dry_run=True)
+    trial = bulk.order(lines(tmp_path / "fit.jsonl", *updates[:3]), existing="update", dry_run=True)
+    assert (trial.outcome, trial.created, trial.replaced, trial.unchanged) == ("fits", 0, 2, 1)
+
+
+def test_an_update_of_a_class_with_an_init_has_attributes(bulk: Bulk, tmp_path: Path) -> None:
+    """A column is an attribute, and not an argument; `__init__` makes no entity without its argument."""
+    source = tmp_path / "boxes.csv"
+    source.write_text("box_id,width,height\na,2,3\n")
+    bulk.order(source, "Box")
+    source.write_text("box_id,volume\na,40\n")
+    bulk.order(source, "Box", existing="update")
+    bulk.advance()
+    box = bulk.app.entities["Box"]
+    assert box.decode("a", bulk.state()[EntityKey("Box/a")]) == {"box_id": "a", "volume": 40}
+    source.write_text("box_id,volume\na,41\nb,1\n")
+    bulk.order(source, "Box", existing="update")
+    bulk.advance()
+    assert b"row 2: Box 'b' does not exist, and a new one needs width" in bulk.answer()[1]
+    source.write_text("box_id,width\na,2\n")
+    with pytest.raises(RequestError, match="no attribute of Box 'width'"):
+        bulk.order(source, "Box", existing="update")

@@ -90,7 +90,7 @@ class ImportOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         format: The format of the file; null: as its suffix says.
         table: The table of the database.
         existing: The treatment of a row whose entity exists: all rows are refused, or the entity gets the state of the row,
-            or it is kept.
+            or only its attributes that the row has change, or it is kept.
         id: The order takes effect once for each id; empty: a new id.
         dry_run: Whether nothing is written.
     """
@@ -143,7 +143,8 @@ class _Import:
         self._id = order.id or uuid.uuid4().hex
         self._type: EntityType = importable(app, order.entity)
         limits = self._settings.limits
-        self._rows = StatesOfRows(app, self._type, limits, f"{ORDER}~~{self._id}")
+        name = f"{ORDER}~~{self._id}"
+        self._rows = StatesOfRows(app, self._type, limits, name, updates=order.existing == "update")
         self._pieces: list[str] = []
 
     def run(self, timeout_s: float) -> ImportReport:
@@ -229,8 +230,8 @@ class _Import:
 
     def _tried(self, source: Source) -> ImportReport:
         """Convert all rows, and look which entities exist now; write nothing."""
-        order, prefix = self._order, self._type.prefix
-        created = replaced = unchanged = taken = 0
+        order, limit = self._order, self._settings.limits.state_bytes
+        created = replaced = unchanged = refused = 0
         named: list[str] = []
         with (
             closing(self._directory.open_journal_of(self._name)) as journal,
@@ -241,12 +242,12 @@ class _Import:
                 made = at_newest(
                     journal,
                     stores,
-                    lambda reader: imported(prefix, piece, reader.get, order.existing),  # noqa: B023
-                ) or imported(prefix, piece, _nothing, order.existing)
+                    lambda reader: imported(self._type, piece, reader.get, order.existing, limit),  # noqa: B023
+                ) or imported(self._type, piece, _nothing, order.existing, limit)
                 created += made.created
                 replaced += made.replaced
                 unchanged += made.unchanged
-                taken += made.taken
+                refused += made.refused
                 named += made.named
         if len(twins := self._rows.twins()):
             for twin in twins.tolist():
@@ -254,8 +255,8 @@ class _Import:
                 self._rows.note(Misfit(twin + 1, self._type.key_name, "", why))
         if self._rows.unfit:
             return self._refused()
-        if taken:
-            raise RequestError(refusal_of(order.entity, taken, named))
+        if refused:
+            raise RequestError(refusal_of(order.entity, refused, named, order.existing))
         rows = self._rows.rows
         return ImportReport("fits", self._id, rows, 0, [], created, replaced, unchanged)
 

@@ -3,7 +3,8 @@
 A row becomes the same state as a request that creates the entity with these attributes. Of a class without an
 `__init__` the columns are the key and the attributes, and whole columns are converted at once. A class with an
 `__init__` has its arguments as columns, and each row runs it in a transaction of its own, of which only the state of
-the new entity is taken. Nothing is written here.
+the new entity is taken. A row that updates becomes its attributes alone, and the state of a new entity if it makes one, as
+a request with `update_or_create`. Nothing is written here.
 """
 
 import inspect
@@ -18,12 +19,14 @@ import xxhash
 from penstock.base.ids import EntityKey, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.engine.failure import Escape
+from penstock.engine.imported import RowUpdate, encode_update
 from penstock.errors import RequestError, UserError
 from penstock.exchange.cells import Cells, Misread, reason_of_misfit, shown
 from penstock.exchange.source import Batch, Column, Source
 from penstock.model.application import App, unknown
 from penstock.model.attribute import new_value
 from penstock.model.call import Call, encoded
+from penstock.model.entity import lacking_of
 from penstock.model.entity_type import EntityType
 from penstock.model.request import decode_failure
 from penstock.process.guard import Guard
@@ -51,7 +54,7 @@ class Misfit(msgspec.Struct, frozen=True):
 
 
 class States(NamedTuple):
-    """The states of a batch, in the order of its rows."""
+    """The states of a batch, in the order of its rows; of rows that update the encoded `RowUpdate`s."""
 
     texts: list[str]
     states: list[bytes]
@@ -93,27 +96,37 @@ class StatesOfRows:
         rows: How many rows were read.
     """
 
-    def __init__(self, app: App, entity_type: EntityType, limits: Limits, name: str) -> None:
+    def __init__(
+        self,
+        app: App,
+        entity_type: EntityType,
+        limits: Limits,
+        name: str,
+        *,
+        updates: bool = False,
+    ) -> None:
         """Prepare the columns of a class.
 
         Args:
             limits: The limits of a handler, for a class with an `__init__`.
             name: A name of this import, from which `random` and `uuid` of an `__init__` derive.
+            updates: Whether the rows change only their own attributes.
         """
         self._app = app
         self._type = entity_type
         self._limits = limits
         self._name = name
+        self._updates_rows = updates
         self.misfits: list[Misfit] = []
         self.unfit = self.rows = 0
         self._digests: list[npt.NDArray[np.bytes_]] = []
         self._cells: dict[str, Cells] = {}
-        if entity_type.initializer is None:
+        if self._has_attributes:
             self._types = {
                 entity_type.key_name: entity_type.constrained_key,
                 **entity_type.constrained,
             }
-            self._optional = set(entity_type.defaults)
+            self._optional = set(entity_type.constrained if updates else entity_type.defaults)
         else:
             creation = entity_type.creation
             assert creation is not None, "the application is built"
@@ -126,6 +139,11 @@ class StatesOfRows:
             self._optional = {
                 name for name, each in creation.parameters.items() if each.default is not each.empty
             }
+
+    @property
+    def _has_attributes(self) -> bool:
+        """Whether columns are the key and attributes, and not the arguments of an `__init__`."""
+        return self._updates_rows or self._type.initializer is None
 
     @property
     def names(self) -> list[str]:
@@ -146,7 +164,7 @@ class StatesOfRows:
             return
         what = (
             f"attribute of {self._type.name}"
-            if self._type.initializer is None
+            if self._has_attributes
             else (f"parameter of {self._type.name}.__init__")
         )
         for name in source.names:
@@ -155,6 +173,8 @@ class StatesOfRows:
         missing = [
             name for name in self._types if name not in source.names and name not in self._optional
         ]
+        if missing == [self._type.key_name]:
+            raise RequestError(f"the source has no column {missing[0]!r}, which is the key")
         if missing:
             raise RequestError(
                 f"the source has no column {missing[0]!r}, and the attribute has no default"
@@ -166,7 +186,8 @@ class StatesOfRows:
         Raises:
             RequestError: The source cannot be read in its format.
         """
-        run = self._created if self._type.initializer is not None else self._encoded
+        run = self._encoded if self._type.initializer is None else self._created
+        run = self._updates if self._updates_rows else run
         for batch in source.batches():
             rows, values = self._values(batch, has_json=source.has_json)
             made = run(batch, rows, values)
@@ -264,9 +285,9 @@ class StatesOfRows:
         return values
 
     def _default(self, name: str) -> Any:
-        if self._type.initializer is None:
+        if self._type.initializer is None and not self._updates_rows:
             return new_value(self._type.defaults[name])
-        return msgspec.UNSET  # the call leaves it out
+        return msgspec.UNSET  # the call, or the change, leaves it out
 
     def _encoded(self, batch: Batch, rows: Sequence[int], values: dict[str, list[Any]]) -> States:
         """Return the states of rows whose class has no code of its own."""
@@ -325,9 +346,73 @@ class StatesOfRows:
                 states.append(state)
         return States(texts, states)
 
-    def _new(self, executor: Executor, row: int, named: dict[str, Any]) -> tuple[str, bytes]:
+    def _updates(self, batch: Batch, rows: Sequence[int], values: dict[str, list[Any]]) -> States:
+        """Return the attributes of rows, each with the state of a new entity."""
+        entity_type, key_name = self._type, self._type.key_name
+        executor = Executor(self._app, self._read, self._limits)
+        texts: list[str] = []
+        states: list[bytes] = []
+        names = list(values)
+        every = list(zip(rows, *values.values(), strict=True))
+        with Guard(executor, self._limits, may_end_process=False) as guard:
+            for place, *row in guard.each(every):
+                number = batch.first + place
+                given = {
+                    name: value
+                    for name, value in zip(names, row, strict=True)
+                    if value is not msgspec.UNSET
+                }
+                state, why = None, ""
+                if lacking := lacking_of(entity_type, given):
+                    why = f"a new one needs {', '.join(lacking)}"
+                try:
+                    text = entity_type.key_text(given[key_name])
+                    own = {name: value for name, value in given.items() if name != key_name}
+                    changes = entity_type.encode_some(own)
+                    if not why and entity_type.initializer is None:
+                        state, why = self._first_state(given)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001 -- comparing values runs code of a user
+                    self.note(Misfit(number, "", shown(given[key_name]), reason_of_misfit(error)))
+                    continue
+                if not why and entity_type.initializer is not None:
+                    state, why = self._initialised_state(executor, number, given)
+                raws = {index: msgspec.Raw(value) for index, value in changes.items()}
+                texts.append(text)
+                states.append(encode_update(RowUpdate(number, raws, state, why)))
+        return States(texts, states)
+
+    def _first_state(self, given: dict[str, Any]) -> tuple[bytes | None, str]:
+        """Return the state of a new entity with some attributes; None, and why, if there is none."""
+        entity_type, state_bytes = self._type, self._limits.state_bytes
+        left = {
+            name: new_value(each)
+            for name, each in entity_type.defaults.items()
+            if name not in given
+        }
+        state = entity_type.encode_change(left | given, None)
+        assert state is not None, "there was no state before"
+        if len(state) > state_bytes:
+            size = f"{len(state)} bytes, more than limits.state_bytes = {state_bytes}"
+            return None, f"a new one would take {size}"
+        return state, ""
+
+    def _initialised_state(
+        self, executor: Executor, row: int, given: dict[str, Any]
+    ) -> tuple[bytes | None, str]:
+        """Return the state of the new entity of a class with an `__init__`; as `_first_state`."""
+        try:
+            _, state = self._new(executor, row, given, "update_or_create")
+        except UserError as error:
+            return None, f"a new one is refused: {reason_of_misfit(error)}"
+        return state, ""
+
+    def _new(
+        self, executor: Executor, row: int, named: dict[str, Any], method: str = "create"
+    ) -> tuple[str, bytes]:
         entity_type = self._type
-        body, _ = encoded(self._app, Call(entity_type.name, None, "create", (), named))
+        body, _ = encoded(self._app, Call(entity_type.name, None, method, (), named))
         try:
             outcome = executor.run(RequestId(f"{self._name}~{row}"), body, 0)
         except Escape as escape:

@@ -142,7 +142,7 @@ class Import(msgspec.Struct, frozen=True, tag="import", tag_field="control"):
     tag: int
     pieces: tuple[str, ...]
     rows: int
-    existing: Literal["refuse", "replace", "skip"] = "refuse"
+    existing: Literal["refuse", "replace", "update", "skip"] = "refuse"
     by: str = ""
 
 

@@ -582,6 +582,16 @@ def update(
     return _created(entity_type, text, values)
 
 
+def lacking_of(entity_type: EntityType, offered: Mapping[str, Any]) -> list[str]:
+    """Return the parameters that a new entity of a class needs, and that are not among some named values."""
+    assert entity_type.creation is not None, "an application was built with the class"
+    return [
+        each.name
+        for each in entity_type.creation.parameters.values()
+        if each.default is each.empty and each.kind not in _ANY_NUMBER and each.name not in offered
+    ]
+
+
 def _created(entity_type: EntityType, text: str | None, values: dict[str, Any]) -> Any:
     """Create the entity that `update` has not found.
 
@@ -593,11 +603,7 @@ def _created(entity_type: EntityType, text: str | None, values: dict[str, Any]) 
     key = {} if text is None else {entity_type.key_name: entity_type.key_at(text)}
     offered = key | values
     parameters = entity_type.creation.parameters.values()
-    if lacking := [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind not in _ANY_NUMBER and each.name not in offered
-    ]:
+    if lacking := lacking_of(entity_type, offered):
         which = "" if text is None else f"{entity_type.name} {text!r} does not exist, and "
         raise NoSuchEntity(
             f"{entity_type.name}.update_or_create: {which}a new one needs {', '.join(lacking)}"

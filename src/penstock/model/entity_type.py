@@ -366,6 +366,40 @@ class EntityType:
         except (msgspec.MsgspecError, RecursionError) as misfit:
             raise Unencodable(self._explain(reason_of(misfit))) from misfit
 
+    def encode_some(self, values: Mapping[str, Any]) -> dict[int, bytes]:
+        """Encode some attributes, each as a row has it, by their places in a row; see `replaced`.
+
+        Raises:
+            Unencodable: An attribute is undeclared, or does not fit its annotation.
+        """
+        places = {name: place for place, name in enumerate(self._names, 1)}
+        made: dict[int, bytes] = {}
+        for name, value in values.items():
+            if name not in places:
+                raise Unencodable(f"{self.name} declares no attribute {name}")
+            lower, annotation = self._lowers.get(name), self.attributes[name]
+            try:
+                data = _encode(value if lower is None else lower(value))
+                checked = self._checked_types[places[name] - 1]
+                msgspec.msgpack.decode(data, type=checked, dec_hook=decode_reference)
+                restored = msgspec.msgpack.decode(data, type=annotation, dec_hook=decode_reference)
+                # As in a whole row: `1` and `True`, or a subclass, would else have two encodings.
+                data = _encode(restored if lower is None else lower(restored))
+            except (msgspec.MsgspecError, *UNENCODABLE) as error:
+                raise Unencodable(misfit_of(reason_of(error)).at(f"{self.name}.{name}")) from error
+            if not alike(value, restored):
+                what = name_of(annotation)
+                raise Unencodable(f"{self.name}.{name} is {what} and cannot hold {shown(value)}")
+            made[places[name]] = data
+        return made
+
+    def replaced(self, row: bytes, values: Mapping[int, bytes | msgspec.Raw]) -> bytes:
+        """Return a row of the declared shape with some other attributes, which `encode_some` has encoded."""
+        parts: list[Any] = _RAWS.decode(row)
+        for place, value in values.items():
+            parts[place] = msgspec.Raw(value)
+        return _encode(parts)
+
     def _packed(self, values: Mapping[str, Any]) -> bytes:
         """Encode attributes that come from a row, without the key."""
         try:

@@ -24,7 +24,8 @@ each attribute without a default; the columns of a class with an __init__ are it
 the declared types before anything is written. If some do not fit, the command lists the first of them with row, column,
 value and reason, and nothing is imported.
 
-If an entity exists, all rows are refused; --existing replace gives it the state of its row, and --existing skip keeps it.
+If an entity exists, all rows are refused; --existing replace gives it the state of its row, --existing update changes only the
+attributes that the row has, and --existing skip keeps it. With update, a row makes a new entity if it has what that needs.
 The order is a record of the log, so it takes its place among the requests, also if no driver runs now. With --id the
 order takes effect once, however often the command is repeated.
 
@@ -35,6 +36,7 @@ Examples:
   penstock import Item items.parquet examples/shop
   penstock import Item items.csv examples/shop --dry-run
   penstock import Item items.jsonl --data DIR --existing replace --id items-2026-01
+  penstock import Item prices.csv examples/shop --existing update
   penstock import Item postgresql://crm@db/crm --table public.items examples/shop
 """
 
@@ -63,7 +65,9 @@ def command(
     existing: Annotated[
         str,
         typer.Option(
-            "--existing", metavar="WHAT", help="If an entity exists: refuse, replace or skip."
+            "--existing",
+            metavar="WHAT",
+            help="If an entity exists: refuse, replace, update or skip.",
         ),
     ] = "refuse",
     order_id: Annotated[
@@ -107,12 +111,12 @@ def command(
         raise ConfigError(f"{error}; see penstock import --help") from error
     with ProgressBar("rows") as bar:
         report = remote.give(order, lambda: options.place(told=bar.at), timeout_s)
-    print_result(report, lambda console: _show(report, entity, console), as_json=as_json)
+    print_result(report, lambda console: _show(report, entity, existing, console), as_json=as_json)
     if report.outcome == "refused":
         raise typer.Exit(USER_ERROR)
 
 
-def _show(report: "ImportReport", entity: str, console: "Console") -> None:
+def _show(report: "ImportReport", entity: str, existing: str, console: "Console") -> None:
     if report.outcome == "refused":
         table = folding_table("row", "column", "value", "reason")
         for misfit in report.misfits:
@@ -136,7 +140,8 @@ def _show(report: "ImportReport", entity: str, console: "Console") -> None:
     else:
         verb = "would be" if report.outcome == "fits" else "are"
         counts = [f"{report.created} entities of {entity} {verb} new"]
-        counts += [f"{report.replaced} {verb} replaced"] if report.replaced else []
+        changed = "changed" if existing == "update" else "replaced"
+        counts += [f"{report.replaced} {verb} {changed}"] if report.replaced else []
         counts += [f"{report.unchanged} stay as they are"] if report.unchanged else []
         at = f", in epoch {report.epoch}" if report.epoch is not None else "; nothing is written"
         console.print(f"{', '.join(counts)}{at}.")

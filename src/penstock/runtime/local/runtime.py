@@ -454,10 +454,13 @@ class LocalRuntime:
     ) -> ImportResult:
         entity_type = self.app.readable[control.entity]
         prefix = entity_type.prefix
-        every = [imported(prefix, rows, self.state.get, control.existing) for rows in pieces]
-        if taken := sum(each.taken for each in every):
+        every = [
+            imported(entity_type, rows, self.state.get, control.existing, self._limits.state_bytes)
+            for rows in pieces
+        ]
+        if refused := sum(each.refused for each in every):
             named = [name for each in every for name in each.named]
-            raise RequestError(refusal_of(control.entity, taken, named))
+            raise RequestError(refusal_of(control.entity, refused, named, control.existing))
         indexes = ImportedIndexes(entity_type, self.state.get)
         for each in every:
             indexes.note(each)

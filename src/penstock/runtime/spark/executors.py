@@ -260,9 +260,10 @@ class Importer:
         forget = partial(self._forget, control)
         for refusal in (each.refusal for each in every if each.refusal):
             raise Refused(RequestError(refusal), forget)
-        if taken := sum(each.taken for each in every):
+        if refused := sum(each.refused for each in every):
             named = [name for each in every for name in each.named]
-            raise Refused(RequestError(refusal_of(control.entity, taken, named)), forget)
+            why = refusal_of(control.entity, refused, named, control.existing)
+            raise Refused(RequestError(why), forget)
         made = ImportResult(
             control.entity,
             sum(each.created for each in every),

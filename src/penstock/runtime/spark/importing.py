@@ -25,12 +25,13 @@ from penstock.runtime.spark.messages import ImportedPieces, ImportRows, PrepareR
 from penstock.state.stores import PartitionedReader
 
 
-def import_rows(
+def import_rows(  # noqa: PLR0913 -- its place in the order, and what it reads
     command: ImportRows,
     app: App,
     journal: Journal,
     stores: PartitionedReader,
     data: Path,
+    state_bytes: int,
     reached: Callable[[str], None],
 ) -> TaskResult:
     """Write the changes that staged rows make, a part for each of their files.
@@ -38,6 +39,7 @@ def import_rows(
     Args:
         app: The code in force.
         stores: The state before the epoch.
+        state_bytes: The most bytes of a state.
         reached: Called after each part.
     """
     entity_type = app.readable.get(command.entity)
@@ -57,9 +59,9 @@ def import_rows(
         ) as error:  # the journal does not need it: without it, the order has no effect
             return _refused(str(error))
         columns = rows["key"].to_pylist(), rows["state"].to_pylist()
-        made = imported(entity_type.prefix, columns, stores.get, command.existing)
+        made = imported(entity_type, columns, stores.get, command.existing, state_bytes)
         every.append(made._replace(texts=[], states=[]))
-        if made.texts and not any(each.taken for each in every):
+        if made.texts and not any(each.refused for each in every):
             try:
                 indexes.note(made)
             except RequestError as error:
@@ -77,7 +79,7 @@ def import_rows(
         sum(each.created for each in every),
         sum(each.replaced for each in every),
         sum(each.unchanged for each in every),
-        sum(each.taken for each in every),
+        sum(each.refused for each in every),
         tuple(name for each in every for name in each.named)[:NAMED_MAX],
         scans=[piece for piece in first if piece.entity == command.entity],
     )

@@ -179,7 +179,7 @@ class ImportedPieces(msgspec.Struct, frozen=True, array_like=True):
     created: int = 0
     replaced: int = 0
     unchanged: int = 0
-    taken: int = 0
+    refused: int = 0
     named: tuple[str, ...] = ()
     refusal: str = ""
     scans: list[TableScan] = []

@@ -23,6 +23,7 @@ from pyspark import TaskContext
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.deployment.code_in_force import is_unpacked, unpacked_here
+from penstock.deployment.isolated_upcasts import isolated_upcasts
 from penstock.deployment.loading import lines_of, load, locate
 from penstock.deployment.prepared_indexes import DeployedRows
 from penstock.deployment.side_modules import LoadedCode, load_aside
@@ -561,8 +562,12 @@ class Worker:
     def _import_rows(self, command: ImportRows) -> TaskResult:
         """Write the changes of staged rows of an import."""
         app, journal, data = self._code.app, self._code.journal, Path(self._settings.data)
-        with self._stores.at(Epoch(command.epoch - 1)) as stores:
-            return import_rows(command, app, journal, stores, data, self._fault.reached)
+        state_bytes = self._settings.limits.state_bytes
+        # A function of `@migrate` that never returns must not hold up the epochs.
+        with self._stores.at(Epoch(command.epoch - 1)) as stores, isolated_upcasts():
+            return import_rows(
+                command, app, journal, stores, data, state_bytes, self._fault.reached
+            )
 
     def _on_sound_stores(self, execute: Callable[[], TaskResult]) -> TaskResult:
         for _ in range(_REBUILDS):
