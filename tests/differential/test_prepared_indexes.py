@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.base.ids import RequestId
+from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, RequestId
+from penstock.base.subject_keys import MemoryKeys
 from penstock.deployment import index_build, prepared_indexes
 from penstock.deployment.archives import Archives, pack
 from penstock.deployment.code_in_force import unpacked
@@ -23,16 +24,24 @@ from penstock.deployment.index_build import (
     prepare_indexes,
 )
 from penstock.deployment.prepared_indexes import PREPARE, DeployedRows
+from penstock.deployment.side_modules import load_aside
 from penstock.engine import built_indexes
 from penstock.engine.built_indexes import BUILD
 from penstock.errors import PenstockError, RequestError
+from penstock.files.key_file import KeyFile
+from penstock.files.layout import SUBJECT_KEYS
+from penstock.journal.api import PartKind
 from penstock.journal.deployments import Deployments
+from penstock.journal.replies import find_reply
 from penstock.journal.staged import StagedRows
 from penstock.log.api import Log
 from penstock.model.control import Deploy, DeployedCode, Prepare, Prepared, encode_control
+from penstock.orders.erasure_order import certificates, request_erasure
 from penstock.orders.order import Place, append_control
 from penstock.process.config import Config
+from penstock.process.erasures import Erasures
 from penstock.process.question import ChildEnded, ChildOutput
+from penstock.runtime.local.runtime import LocalRuntime
 from penstock.runtime.spark import stage
 from tests.differential.committed import answers_of
 from tests.differential.inline import ONLY
@@ -57,42 +66,52 @@ class Toy(Entity):
     size: int = 0
     {more}
 
+class Owner(Entity, personal=True):
+    name: str = key()
+    mail: str | None = None
+    street: int = 0
+    {persons}
+
 @transactional
 def fill(first: int, count: int) -> None:
     for number in range(first, first + count):
         Pet.create(f"q{{number:03}}", chip=f"c{{number}}", age=number % 3)
         Toy.create(f"t{{number:03}}", size=number % 2)
+        Owner.create(f"o{{number:03}}", mail=f"m{{number}}", street=number % 3)
 
 @transactional
 def count(age: int) -> None:
     found = Pet.by_age(age) if hasattr(Pet, "by_age") else []
     Toy.upsert("counted", size=len(found))
 
-app = App("pets", Pet, Toy, fill, count)
+app = App("pets", Pet, Toy, Owner, fill, count)
 """
 CODES = {
-    "plain": {"indexes": "", "more": ""},
+    "plain": {"indexes": "", "more": "", "persons": ""},
     "indexed": {
         "indexes": 'by_chip = unique("chip"); by_age = index("age"); oldest = index(order="age")',
         "more": 'by_size = index("size", order="size")',
+        "persons": 'by_mail = unique("mail"); by_street = index("street")',
     },
     "other": {
         "indexes": 'by_age = index("age", order="chip"); by_chip = index("chip"); oldest = index(order="age")',
         "more": 'by_size = index("size")',
+        "persons": 'by_mail = index("mail"); by_street = index("street", "mail")',
     },
 }
 
+OWNER = EntityKey("Owner/o000")
 Step = tuple[str, int, int, int]
 """What happens, the number of a pet, of a chip, and an age."""
 
 ops: st.SearchStrategy[Step] = st.tuples(
-    st.sampled_from(["create", "move", "move", "delete", "toy"]),
+    st.sampled_from(["create", "move", "move", "delete", "toy", "owner"]),
     st.integers(0, 5),
     st.integers(60, 66),
     st.integers(0, 3),
 )
 events: st.SearchStrategy[Step] = st.tuples(
-    st.sampled_from(["lose", "other", "indexed", "rival", "restart"]),
+    st.sampled_from(["lose", "other", "indexed", "rival", "restart", "erase", "erase"]),
     st.just(0),
     st.just(0),
     st.just(0),
@@ -105,6 +124,7 @@ class Shelter(Pets):
     def __init__(self, data: Path) -> None:
         self.bursts: list[list[Step]] = []
         super().__init__(data)
+        self.tree = KeyFile(data / SUBJECT_KEYS).tree()
         for name, parts in CODES.items():
             self.version(name, parts)
         self.call("", None, "fill", first=0, count=60)
@@ -131,10 +151,34 @@ class Shelter(Pets):
                 self.call("Toy", f"t{number:03}", "upsert", size=age)
             case "toy":
                 self.call("", None, "count", age=age)
-            case "lose" | "rival" | "restart":
+            case "owner":
+                mail = None if chip == 60 else f"m{chip}"
+                self.call("Owner", f"o{number:03}", "upsert", mail=mail, street=age)
+            case "lose" | "rival" | "restart" | "erase":
                 getattr(self, what)()
             case other:
                 self.deploy(other)
+
+    def erase(self) -> None:
+        """Erase the first owner."""
+        self.inline.advance(self.inline.log.end())
+        generation = Erasures(self.data).generation(OWNER)
+        request_erasure(self.inline.log, OWNER, generation)
+
+    def serial(self) -> LocalRuntime:
+        """Return one thread that has taken all records, with the keys of the beginning."""
+        self.inline.driver._stores.settle()
+        codes = {
+            code.archive: load_aside(unpacked(self.data, code)).app for code in self.codes.values()
+        }
+        keys = MemoryKeys(self.tree)
+        for app in codes.values():
+            app.use_keys(keys)
+        first = codes[self.codes["plain"].archive]
+        serial = LocalRuntime(first, secret=self.inline.journal.secret)
+        log = self.inline.log
+        serial.replay(log.read(log.start(), log.end()), codes=codes)
+        return serial
 
     def lose(self) -> None:
         """Lose two files."""
@@ -191,13 +235,12 @@ def stepped(shelter: Shelter) -> Iterator[list[bool]]:
     correct = DeployedRows.corrections
 
     def execute(_: Any, log: Log, step: Prepare, number: str) -> bool:
-        append_control(log, PREPARE, f"{step.build}-{number}", step)
+        lsn = append_control(log, PREPARE, f"{step.build}-{number}", step)
         shelter.inline.advance(log.end())
-        (answer,) = answers_of(shelter.inline.journal)[-1:]
+        reply = find_reply(shelter.inline.journal, (ONLY, lsn))
         shelter.burst()
-        if answer.error:
-            raise RequestError("the step was refused")
-        return answer.data == b"\xc3"
+        is_more: bool = reply.value(bool)
+        return is_more
 
     def noted(self: DeployedRows, indexes: Any) -> Any:
         made = correct(self, indexes)
@@ -294,6 +337,35 @@ def test_a_build_is_only_a_help(bursts: list[list[Step]], rest: list[Step]) -> N
         compare(shelter, is_refused=answer is not None)
 
 
+def test_an_erasure_ends_a_build_and_the_next_one_has_no_row_of_the_person() -> None:
+    """No change behind the erasure names the person, whose rows are gone soon; the order begins again, and its build is used."""
+    with shelters() as (shelter, used):
+        shelter.bursts = [[]] * 9 + [[("erase", 0, 0, 0)]]
+        prepared = shelter.build()
+        assert prepared is not None
+        (certificate,) = certificates(Place(shelter.inline.config))
+        erased = Epoch(certificate.epoch)
+        assert prepared.epoch > erased
+        shelter.deploy_prepared(prepared)
+        assert shelter.deployed().error is None
+        assert used == [True]
+        compare(shelter)
+        assert changed_rows(shelter, BEFORE_FIRST, erased)
+        assert not changed_rows(shelter, erased, shelter.inline.driver.epoch)
+        assert not [row for row in shelter.state().values() if b"o000" in row]
+
+
+def changed_rows(shelter: Shelter, after: Epoch, upto: Epoch) -> list[str]:
+    """Return the keys of the rows of indexes that some epochs have changed, and that name the first owner."""
+    rows = shelter.inline.journal.rows(PartKind.CHANGES, after, upto, ["key", "state"])
+    return [
+        row["key"]
+        for _, table in rows
+        for row in table.to_pylist()
+        if "Owner.by_" in row["key"] and b"o000" in (row["state"] or b"")
+    ]
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -333,11 +405,11 @@ def test_a_deployment_prepares_a_large_index() -> None:
         with shelter.inline.following():
             result = put_in_force(place, shelter.codes["indexed"], 60.0)
         assert result.number == 2
-        assert done[-1][1] == 6
+        assert done[-1][1] == 10
         steps = [
             answer for answer in answers_of(shelter.inline.journal) if PREPARE in answer.request_id
         ]
-        assert len(steps) >= 7
+        assert len(steps) >= 11
         assert not [answer.error for answer in steps if answer.error]
         assert StagedRows(shelter.data).names() == []
         compare(shelter)

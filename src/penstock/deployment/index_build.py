@@ -39,7 +39,7 @@ from penstock.engine.built_indexes import (
     indexes_to_build,
     standings,
 )
-from penstock.errors import PenstockError
+from penstock.errors import Erased, PenstockError
 from penstock.journal.api import Journal
 from penstock.journal.deployments import Deployments, deployment_at
 from penstock.journal.staged import StagedRows
@@ -75,6 +75,9 @@ _PIECE_BYTES: Final = 4 << 20
 _LOOK_S: Final = 0.1
 
 _BATCH: Final = 50_000
+_ATTEMPTS: Final = 3
+"""A build begins again if a person of a class is erased meanwhile."""
+
 _ROUNDS: Final = 4
 _FEW: Final = 500
 """The rows are corrected up to four times, until so few entities have changed meanwhile."""
@@ -152,6 +155,13 @@ def build_beside(question: BuildQuestion, app: App) -> Prepared | None:
     Raises:
         PenstockError: It cannot go on; another build has begun, or the driver is late.
     """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(Erased):  # an erasure has ended the build, also while it read the person
+            return _attempt(question, app)
+    return _attempt(question, app)
+
+
+def _attempt(question: BuildQuestion, app: App) -> Prepared | None:
     directory = DataDirectory(question.settings.data)
     # Read before the classes: a deployment that comes meanwhile may change how stored classes are read.
     every = Deployments(directory.journal_root).every()
@@ -174,10 +184,9 @@ def _preparable(
     app: App, former: Mapping[str, str]
 ) -> Iterator[tuple[EntityType, Sequence[Index]]]:
     for entity_type, indexes in indexes_to_build(app, former):
-        # The name of a row of a personal class comes from a value of a person, so an erasure would have to find it in the files.
         # Another deployment may have come since `former` was read; then an index may have the place of one in force.
         new = [each for each in indexes if each.place not in former]
-        if new and not entity_type.personal:
+        if new:
             yield entity_type, new
 
 

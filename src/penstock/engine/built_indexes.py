@@ -20,13 +20,14 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from penstock.base.ids import EntityKey, entity_key
-from penstock.errors import Corrupt, RequestError, Unencodable
+from penstock.errors import Corrupt, Erased, RequestError, Unencodable
 from penstock.model.application import App
 from penstock.model.control import Prepare, Prepared
 from penstock.model.entity_type import EntityType
 from penstock.model.index import (
     OF_ROWS,
     Index,
+    class_of,
     encode_holder,
     entry_end,
     holder_in,
@@ -177,12 +178,26 @@ def next_build(control: Prepare, rows_of: RowsOf) -> Build:
     """Return the build after a later step; its row is part of the step.
 
     Raises:
+        Erased: The build has ended; see `ended_build`.
         RequestError: The state has another build, or other parts of it.
     """
     build = build_in(rows_of)
-    if build is None or build != Build(control.build, control.places, control.step - 1):
+    if build is None or not build.id:
+        raise Erased("the build has ended meanwhile, as it does at the erasure of a person")
+    if build != Build(control.build, control.places, control.step - 1):
         raise RequestError("another deployment has begun meanwhile")
     return Build(control.build, control.places, control.step)
+
+
+def ended_build(stored_name: str, rows_of: RowsOf) -> dict[EntityKey, bytes | None]:
+    """Return the change that ends the build of an index of a class, if there is one: its rows are to be removed.
+
+    So an erasure needs no rows of the build, and no later step brings back rows of the person.
+    """
+    build = build_in(rows_of)
+    if build is None or stored_name not in map(class_of, build.places):
+        return {}
+    return {BUILD: msgspec.msgpack.encode(Build("", build.places))}
 
 
 def indexes_to_build(

@@ -508,6 +508,11 @@ def name_in(place: str) -> str:
     return place.removesuffix(_OTHER)
 
 
+def class_of(place: str) -> str:
+    """Return the stored name of the class of an index, by a place of its rows."""
+    return place.partition(".")[0]
+
+
 def _shown(value: Any) -> str:
     """Return a value that was read from a row, for an error."""
     reference = reference_type(type(value))

@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 
 from penstock.base.cause import cause_text
-from penstock.base.ids import BUCKETS, EntityKey, Epoch, split_entity_key
+from penstock.base.ids import BUCKETS, EntityKey, Epoch, RequestId
 from penstock.deployment.archives import Archives
 from penstock.deployment.code_in_force import unpacked
 from penstock.deployment.prepared_indexes import PREPARE
+from penstock.engine.built_indexes import BUILD
 from penstock.engine.imported import ImportResult, refusal_of
-from penstock.errors import ConfigError, Corrupt, PenstockError, RequestError, UserError
+from penstock.errors import ConfigError, Corrupt, Erased, PenstockError, RequestError, UserError
 from penstock.files.durable import storage
 from penstock.files.layout import STATE
 from penstock.files.roots import journal_root
@@ -34,6 +35,7 @@ from penstock.model.control import (
     encode_control,
     files_of,
 )
+from penstock.model.index import class_of
 from penstock.model.schedule import Schedule
 from penstock.model.table_scan import encode_scan
 from penstock.orders.order import control_id
@@ -154,9 +156,12 @@ def _written(result: TaskResult) -> ControlEffect:
     A later record removes these. It causes the next one, and requests go on between them.
     """
     is_more, changed = msgspec.msgpack.decode(result.loaded, type=tuple[bool, int])
-    removal = (control_id(PREPARE, uuid.uuid4().hex), encode_control(Prepare("", ())))
-    later = (removal,) if is_more else ()
+    later = (_removal(),) if is_more else ()
     return ControlEffect(is_more, parts=tuple(result.parts), later=later, changed=changed)
+
+
+def _removal() -> tuple[RequestId, bytes]:
+    return control_id(PREPARE, uuid.uuid4().hex), encode_control(Prepare("", ()))
 
 
 class BuildStep:
@@ -173,7 +178,7 @@ class BuildStep:
             raise Refused(RequestError("another deployment has put the index in force meanwhile"))
         try:
             (result,) = self._jobs.run([PrepareRows(epoch, control, self._jobs.partitions)])
-        except (RequestError, Corrupt) as error:
+        except (Erased, RequestError, Corrupt) as error:
             raise Refused(error) from error
         return _written(result)
 
@@ -293,10 +298,12 @@ def _forget_staged(staged: StagedRows, control: Import | Deploy) -> None:
 
 
 class IndexedErasure:
-    """Executes erasures of persons whose class may have indexes: the person leaves them in the same epoch."""
+    """Executes erasures of persons whose class may have indexes: the person leaves them in the same epoch.
 
-    def __init__(self, data: Path, jobs: Jobs, eraser: Eraser) -> None:
-        self._data = data
+    A build of an index of the class ends, and further records remove its rows.
+    """
+
+    def __init__(self, jobs: Jobs, eraser: Eraser) -> None:
         self._jobs = jobs
         self._eraser = eraser
 
@@ -304,10 +311,10 @@ class IndexedErasure:
         """Let a task find the rows of indexes, as long as the key is there."""
         subject = EntityKey(control.subject)
         effect = self._eraser.prepare(control, epoch)
-        if not has_index(self._data, split_entity_key(subject)[0], epoch):
-            return effect
         (result,) = self._jobs.run([LeaveIndexes(epoch, subject, self._jobs.partitions)])
-        return replace(effect, writes={**effect.writes, **messages.decode_rows(result.loaded)})
+        rows = messages.decode_rows(result.loaded)
+        later = (_removal(),) if BUILD in rows else ()
+        return replace(effect, writes={**effect.writes, **rows}, later=later)
 
 
 def has_index(data: Path, stored_name: str, epoch: Epoch) -> bool:
@@ -315,7 +322,7 @@ def has_index(data: Path, stored_name: str, epoch: Epoch) -> bool:
     deployment = deployment_at(Deployments(journal_root(data)).every(), epoch)
     if deployment is None:  # of a program that belongs to Penstock
         return True
-    return any(place.partition(".")[0] == stored_name for place in deployment.indexes)
+    return stored_name in map(class_of, deployment.indexes)
 
 
 def executors_of(
@@ -336,7 +343,7 @@ def executors_of(
         Deploy: DeployExecutor(config.data, jobs, late, use_schedules),
         Prepare: BuildStep(config.data, jobs).prepare,
         Move: BucketMove(config.data, jobs).execute,
-        Erase: IndexedErasure(config.data, jobs, eraser).prepare,
+        Erase: IndexedErasure(jobs, eraser).prepare,
         Subscribe: late.executor(published),
         Import: Importer(config.data, jobs).prepare,
     }

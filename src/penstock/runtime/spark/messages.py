@@ -161,7 +161,7 @@ class ImportRows(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class LeaveIndexes(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Return the changes of indexes that the deletion of an entity makes; its indexes are those of the code in force."""
+    """Return the changes of indexes that the erasure of an entity makes; its indexes are those of the code in force, and builds."""
 
     epoch: Epoch
     entity: EntityKey

@@ -21,14 +21,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
+from penstock.base.ids import (
+    BEFORE_FIRST,
+    EntityKey,
+    Epoch,
+    LogPartition,
+    Lsn,
+    RequestId,
+    split_entity_key,
+)
 from penstock.deployment.code_in_force import is_unpacked, unpacked_here
 from penstock.deployment.isolated_upcasts import isolated_upcasts
 from penstock.deployment.loading import lines_of, load, locate
 from penstock.deployment.prepared_indexes import DeployedRows
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.access import AccessSet, TaskAccess
-from penstock.engine.built_indexes import BUILD, REMOVED_MAX, index_updates
+from penstock.engine.built_indexes import BUILD, REMOVED_MAX, ended_build, index_updates
 from penstock.engine.calls import CallSampler, Member, Sample, Site, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.forecast import Forecast
@@ -557,6 +565,7 @@ class Worker:
         """Return the rows of indexes that change when an entity is deleted."""
         with self._stores.at(Epoch(command.epoch - 1)) as stores:
             rows = left_indexes(self._code.app.indexed, [command.entity], stores.get)
+            rows |= ended_build(split_entity_key(command.entity)[0], stores.items_of)
         return TaskResult(loaded=messages.encode(rows))
 
     def _import_rows(self, command: ImportRows) -> TaskResult:
