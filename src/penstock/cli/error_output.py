@@ -92,7 +92,7 @@ ADVICE: Final = {
     "paused": "Send it again later; penstock flow show says who paused it and why.",
     "stopping": "Send it again with the same request id after the restart.",
     "view-unavailable": "Check that penstock run is running; penstock view list says how each view stands.",
-    "fenced": "Stop the other driver of this application, or start this one with --standby; another application needs other data.",
+    "fenced": "Stop the other driver of this application, or start this one as its standby with penstock run --standby; another application needs other data.",
     "epoch-failed": "The log keeps every request: see the messages above, then start it again.",
     "integrity": "Do not delete anything; penstock verify APP names the remedy of each damage.",
     "corrupt": "Do not delete anything; penstock verify APP names the remedy of each damage.",

@@ -49,7 +49,8 @@ _FLAGS: Final = {
 _UNNAMED_FOLDER: Final = "name the application, or give its data directory as --data"
 UNNAMED: Final = (
     "name the application: write it as APP at the end of the command, as --app APP, as "
-    'PENSTOCK_APP=APP in the environment, or as app = "APP" in penstock.toml'
+    'PENSTOCK_APP=APP in the environment, or as app = "APP" in penstock.toml of the present folder; '
+    "penstock new kiosk writes a first application"
 )
 """The message of a command that needs an application and finds no name."""
 

@@ -45,6 +45,23 @@ REPEATABLE: Final = frozenset(
 """Codes of failures that other code, or a larger limit, may remedy: no application has declared them as its answer."""
 
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]{6,}")
+_ADVICE: Final = (
+    (
+        re.compile("'type' object is not iterable"),
+        "; a class is no list of its entities: a handler finds them by an index, index(…) in the class, and the SQL view has all of them",
+    ),
+    (
+        re.compile(
+            r"type object '\w+' has no attribute '(all|filter|find|get|list|objects|query|search|where)'"
+        ),
+        "; Item(key) refers to one entity, and an index, index(…) in the class, finds several",
+    ),
+    (
+        re.compile("'OpenStream' object has no attribute '(append|emit|publish|send)'"),
+        "; a handler writes emit(stream, event)",
+    ),
+)
+"""The remedies of mistakes with entity classes that only Python notices, by its whole text."""
 _LENGTH_MAX: Final = 2_000
 _NAME_MAX: Final = 200
 _CODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
@@ -141,6 +158,7 @@ def _text_of(raised: BaseException) -> str:
         text = str(raised)
     except BaseException as error:  # noqa: BLE001 -- a `__str__` of user code
         text = f"(its text raised {_clean(_name_of(type(error)), _NAME_MAX)})"
+    text += next((advice for known, advice in _ADVICE if known.fullmatch(text)), "")
     cut = str.__getitem__(text, slice(4 * _LENGTH_MAX))  # an address that is cut in two goes, too
     return _clean(_ADDRESS.sub("0x…", _clean(cut, 4 * _LENGTH_MAX)), _LENGTH_MAX)
 

@@ -315,7 +315,7 @@ class HistoryReader:
             searched = epochs_text(first, last) if first <= last else "the journal, which is empty"
             raise RequestError(
                 f"no request {names} in {searched}; a request that only waits in "
-                "the log has no history yet"
+                'the log has no history yet; penstock sql "FROM requests" shows the ids of the others'
             )
         return epochs
 

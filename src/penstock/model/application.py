@@ -23,7 +23,14 @@ from penstock.base.ids import EntityKey, Fingerprint, fingerprint_of
 from penstock.base.schema import entities_in, reference_type
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, DefinitionError, RequestError, Unencodable
-from penstock.model.declaration import CREATIONS, OTHER_NAME, RESERVED, Declaration, where_of
+from penstock.model.declaration import (
+    CREATIONS,
+    OTHER_NAME,
+    RESERVED,
+    Declaration,
+    caller_place,
+    where_of,
+)
 from penstock.model.effect import complaints_of_effects, plan_of
 from penstock.model.entity import declaration_of, is_intact
 from penstock.model.entity_type import EntityType
@@ -277,8 +284,12 @@ class Members:
     views: list[View] = field(default_factory=list)
 
 
-def sort_out(members: Sequence[Any], complaints: list[str]) -> Members:
-    """Sort the members of an application, and add a complaint about each object that cannot be a member."""
+def sort_out(members: Sequence[Any], complaints: list[str], place: str) -> Members:
+    """Sort the members of an application, and add a complaint about each object that cannot be a member.
+
+    Args:
+        place: `file:line` of the application.
+    """
     sorted_members = Members()
     taken: dict[str, Any] = {}
     sorted_members.flowing, others = sort_out_streams(members)
@@ -298,7 +309,7 @@ def sort_out(members: Sequence[Any], complaints: list[str]) -> Members:
             )
         else:
             taken[label] = member
-            _sort(member, label, sorted_members, complaints)
+            _sort(member, label, sorted_members, complaints, place)
     return sorted_members
 
 
@@ -308,7 +319,7 @@ def _is_bound(member: object) -> bool:
     return interface is not None and interface.is_bound
 
 
-def _sort(member: Any, label: str, members: Members, complaints: list[str]) -> None:
+def _sort(member: Any, label: str, members: Members, complaints: list[str], place: str) -> None:
     if isinstance(member, type) and reference_type(member) is not None:
         members.classes[label] = member
     elif inspect.isfunction(member) and hasattr(member, "__transactional__"):
@@ -317,6 +328,10 @@ def _sort(member: Any, label: str, members: Members, complaints: list[str]) -> N
         members.effects[label] = member
     else:
         where = member.where if isinstance(member, RowFunction) else where_of(member)
+        if where.endswith(
+            "?"
+        ):  # Python keeps no place of a value: the place of App has the mistake
+            where = place
         complaints.append(
             f"{where}: {label} is neither an @entity class "
             f"nor a @transactional or @effect function{_advice_on(member)}"
@@ -324,18 +339,45 @@ def _sort(member: Any, label: str, members: Members, complaints: list[str]) -> N
 
 
 def _advice_on(member: object) -> str:
-    """Return the remedy for the class of a task, or for a row function; empty for any other member."""
-    if isinstance(member, RowFunction):
-        return (
-            f'; a row function belongs to a view, view("name", sqlite(), {member.name}), or to a table for other '
-            f"applications: publish({member.name})"
-        )
-    if not isinstance(member, type) or not hasattr(member, "on_event"):
-        return ""
-    return f"; a task belongs to a workflow: flow(stream).task({member.__name__})"
+    """Return the remedy for an object that cannot be a member; empty if there is none."""
+    match member:
+        case RowFunction():
+            return (
+                f'; a row function belongs to a view, view("name", sqlite(), {member.name}), or to a table for other '
+                f"applications: publish({member.name})"
+            )
+        case type() if hasattr(member, "on_event"):
+            advice = f"a task belongs to a workflow: flow(stream).task({member.__name__})"
+        case type():
+            advice = f"if it is an entity, write class {member.__name__}(Entity)"
+        case list() | tuple() | set() | frozenset():
+            advice = "name the members one by one: App('shop', Item, User)"
+        case str():
+            advice = "name the class or the function itself"
+        case FunctionType():
+            advice = "if requests call it, write @transactional above it"
+        case _ if reference_type(type(member)) is not None:
+            advice = f"name its class, {type(member).__name__}"
+        case _:
+            return ""
+    return f"; {advice}"
 
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def _complaints_of_name(name: object, place: str) -> list[str]:
+    """Check the name of an application that is defined at a place.
+
+    Raises:
+        DefinitionError: It is no text.
+    """
+    if not isinstance(name, str):
+        raise DefinitionError([f"{place}: App takes its name first: App('shop', Item, User)"])
+    is_name = _NAME.fullmatch(name) is not None
+    return (
+        [] if is_name else [f"{name!r} cannot name an application: letters, digits, - and _ only"]
+    )
 
 
 class App:
@@ -380,11 +422,10 @@ class App:
         self.name = name
         self.members = members
         self.parts: tuple[App, ...] = ()
-        complaints: list[str] = []
-        if not _NAME.fullmatch(name):
-            complaints.append(f"{name!r} cannot name an application: letters, digits, - and _ only")
+        place = caller_place()
+        complaints = _complaints_of_name(name, place)
         # All complaints are collected, so that a single start shows every mistake.
-        own = sort_out(members, complaints)
+        own = sort_out(members, complaints, place)
         resolver = Resolver(name, own.classes, [interface.cls for interface in own.interfaces])
         bound = [self._bind(cls, resolver, complaints) for cls in own.classes.values()]
         self.entities = {each.name: each for each in bound if interface_of(each.cls) is None}
@@ -779,7 +820,9 @@ class App:
                 raise RequestError(
                     f"{method} is an effect, which no caller requests; a handler sends it: send({method}, …)"
                 )
-            raise RequestError(unknown("function", method, self.functions))
+            named = (*self.entities, *self.functions)
+            cased = [name for name in named if name.lower() == method.lower()]
+            raise RequestError(unknown("function", method, cased or self.functions))
         entity_type = self.entity(entity)
         if method in entity_type.methods:
             return entity_type.methods[method]

@@ -73,6 +73,10 @@ def call_of(
     Raises:
         RequestError: A method was given without a reference to an entity of its class.
     """
+    if isinstance(method, str):
+        raise RequestError(
+            f"{method!r} is a text; name the method itself, as in call(Item.create, 'i1', price=3) or call(Item('i1').add, 5)"
+        )
     name = getattr(method, "__name__", repr(method))
     of = getattr(method, "__self__", None)
     creator = _entity_type(of)
@@ -127,7 +131,9 @@ def entity_type_of(app: App | None, given: Any) -> EntityType:
     """
     entity_type = _entity_type(given) or _entity_type(type(given))
     if entity_type is None:
-        raise RequestError(f"{given!r} is neither a reference nor an entity class")
+        raise RequestError(
+            f"{given!r} is neither a reference nor an entity class; write Item('i1') for an entity, and Item for the class"
+        )
     if app is not None and app.entities.get(entity_type.name) is not entity_type:
         raise RequestError(f"{entity_type.name} is not part of the application {app.name}")
     return entity_type

@@ -27,6 +27,14 @@ from penstock.model.attribute import (
     UniqueMarker,
 )
 
+_UNCALLED: Final = {
+    ("key", "penstock.model.entity"): "()",
+    ("unique", "penstock.model.index"): "()",
+    ("reference", "penstock.model.attribute"): "(exists=True)",
+    ("was", "penstock.model.attribute"): "('former_name')",
+}
+"""The functions that mark an attribute, by their names and modules, with their usual arguments."""
+
 
 @dataclass(frozen=True, slots=True)
 class Creation:
@@ -86,6 +94,9 @@ _CLASS_VARIABLE: Final = re.compile(r"(\w+\.)*ClassVar\b")
 
 class KeyMarker:
     """The value of `key()`, which marks the attribute that identifies an entity."""
+
+
+_MARKERS: Final = (FormerName, KeyMarker, ReferenceMarker, UniqueMarker)
 
 
 @dataclass(slots=True)
@@ -176,7 +187,13 @@ def _complain_of_names(declaration: Declaration, cls: type, owner: type, where: 
 def _declare_annotations(declaration: Declaration, owner: type) -> None:
     if "__reference__" in vars(owner):  # `_complain_of_names` has reported it
         return
-    for name, annotation in annotations_of(owner).items():
+    annotations = annotations_of(owner)
+    for name, member in vars(owner).items():
+        if isinstance(member, _MARKERS) and name not in annotations:
+            declaration.complaints.append(
+                f"{where_of(owner)}: {owner.__name__}.{name} is marked, and has no type; write one, as in {name}: str = …"
+            )
+    for name, annotation in annotations.items():
         if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
             continue
         if isinstance(annotation, str) and _CLASS_VARIABLE.match(annotation):
@@ -245,7 +262,17 @@ def _declare_inner_default(declaration: Declaration, name: str, default: Any, ow
 
 
 def _complain_of_member(declaration: Declaration, name: str, owner: type) -> None:
-    is_index = isinstance(vars(owner)[name], DeclaredIndex)
+    member = vars(owner)[name]
+    marker = getattr(member, "__name__", "")
+    if (call := _UNCALLED.get((marker, getattr(member, "__module__", "")))) is not None:
+        declaration.complaints.append(
+            f"{where_of(owner)}: {owner.__name__}.{name} = {marker} lacks parentheses: {marker}{call}"
+        )
+        declaration.plain_fields.append(name)
+        if marker == "key":
+            _declare_key(declaration, name, owner)
+        return
+    is_index = isinstance(member, DeclaredIndex)
     what = (
         "index and an attribute; write it without a type" if is_index else "method and an attribute"
     )

@@ -81,9 +81,14 @@ def _values(
             values[name] = default if type(default) in _SHARED else new_value(default)
     names = values.keys() - {entity_type.key_name}
     if names != entity_type.attributes.keys():
-        missing = ", ".join(sorted(entity_type.attributes.keys() - names)) or "nothing else"
-        extra = ", ".join(sorted(names - entity_type.attributes.keys())) or "nothing else"
-        raise TypeError(f"{entity_type.name}.create lacks {missing} and does not know {extra}")
+        missing = ", ".join(sorted(entity_type.attributes.keys() - names))
+        extra = ", ".join(sorted(names - entity_type.attributes.keys()))
+        wrong = [f"lacks {missing}"] if missing else []
+        wrong += [f"does not know {extra}"] if extra else []
+        known = ", ".join(entity_type.attributes) or "no attribute"
+        raise TypeError(
+            f"{entity_type.name}.create {' and '.join(wrong)}; it takes its key and {known}"
+        )
     return values
 
 

@@ -518,7 +518,10 @@ class EntityType:
             return f"{self.name} lacks its attribute {', '.join(missing)}"
         extra = [name for name in values if name not in self._all_names]
         if extra:
-            return f"{self.name} declares no attribute {', '.join(extra)}"
+            return (
+                f"{self.name} declares no attribute {', '.join(extra)}; declare it in the class with its type, as in "
+                f"{extra[0]}: int = 0"
+            )
         for name in self._names:
             try:
                 lower = self._lowers.get(name)

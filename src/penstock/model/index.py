@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass
 from hashlib import blake2b
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, cast, overload
 
 import msgspec
 
@@ -64,7 +64,9 @@ class Lookup(Generic[E]):
     def __init__(self, index: "Index") -> None:
         self.index = index
 
-    def __call__(self, *values: Any, first: int | None = None, last: int | None = None) -> list[E]:
+    def __call__(
+        self, *values: Any, first: int | None = None, last: int | None = None, **unknown: Never
+    ) -> list[E]:
         """Return the entities with these values, in order.
 
         Args:
@@ -73,8 +75,14 @@ class Lookup(Generic[E]):
             last: Only so many up to the end; the order stays.
 
         Raises:
+            UserError: An argument has another name, or the number of values is wrong.
             Unencodable: A value does not fit the type of its attribute.
         """
+        if unknown:
+            raise UserError(
+                f"{self.index.label} does not know {', '.join(unknown)}: it takes {self.index.what} by position, and "
+                "first=20 or last=20 for a number of entities"
+            )
         return self.index.entities(values, first, last)
 
     def __repr__(self) -> str:

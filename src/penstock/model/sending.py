@@ -175,13 +175,16 @@ def _dispatch(
             f"a method or a function is sent, not {type(given).__qualname__}: write send(item.restock, 5), and do not call it"
         )
     outlet = txn.outlet()
+    plan = plan_of(method)
+    if plan is not None and (name := method.__name__) not in outlet.effects:
+        raise _refused(f"App must name the effect {name} among its members: App('name', …, {name})")
     try:
         body = sent(outlet, call_of(method, arguments, named))
     except RequestError as error:
         raise _refused(str(error)) from error
     dispatch = Dispatch(body, delay_us)
     txn.outbox.append(dispatch)
-    return _NO_EFFECT if plan_of(method) is None else Sent(txn, dispatch)
+    return _NO_EFFECT if plan is None else Sent(txn, dispatch)
 
 
 def _refused(why: str) -> Aborted:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Never, TypeVar, cast, overload
 
 import msgspec
 
@@ -163,6 +163,12 @@ class Kit:
         Raises:
             ConfigError: A fake is of an effect that the application lacks.
         """
+        given: tuple[object, ...] = (app, *others)
+        wrong = [each for each in given if not isinstance(each, App)]
+        if wrong:
+            raise ConfigError(
+                f"a kit runs an App, and not {wrong[0]!r}: app = App('shop', Item, User), and then Kit(app)"
+            )
         self.clock = VirtualClock(start)
         self.runtime = LocalRuntime(
             app,
@@ -389,10 +395,13 @@ class Kit:
             for atom in self.runtime.streams[name]
         ]
 
-    def entity(self, name: str, key: object) -> dict[str, Any] | None:
+    def entity(self, name: str | type, key: object) -> dict[str, Any] | None:
         """Return the key and the attributes of an entity; None if it does not exist.
 
         A reference is shown as its key; other values are those that handlers see.
+
+        Args:
+            name: The class, or its name.
 
         Raises:
             RequestError: The class does not exist.
@@ -403,7 +412,7 @@ class Kit:
         data = self.runtime.state.get(EntityKey(entity_type.prefix + text))
         return None if data is None else _dump(entity_type, text, data)
 
-    def get(self, entity: E, *, acting_as: Principal | str | None = None) -> E:
+    def get(self, entity: E, *key: Never, acting_as: Principal | str | None = None) -> E:
         """Return a copy of an entity, as `Client.get` does.
 
         Args:
@@ -413,7 +422,14 @@ class Kit:
         Raises:
             NoSuchEntity: The entity does not exist.
             Forbidden: The caller may not use it.
+            RequestError: It is no reference.
         """
+        if key:
+            name = getattr(entity, "__name__", entity)
+            raise RequestError(
+                f"a kit gets an entity by its reference: kit.get({name}({key[0]!r})); "
+                f"kit.entity({name!r}, {key[0]!r}) returns the attributes as a dictionary"
+            )
         entity_type = entity_type_of(self.app, entity)
         wanted = RowsWanted(entity_type.name, key=entity_type.text_of(entity))
         (made,) = self._copies(entity_type, self._rows(wanted, acting_as))
@@ -497,8 +513,11 @@ class Kit:
             values |= _dump(entity_type, text, data or topology.blank_rows[entity_type.name])
         return {attribute: value for attribute, value in values.items() if attribute != KEY}
 
-    def entities(self, name: str) -> dict[Any, dict[str, Any]]:
+    def entities(self, name: str | type) -> dict[Any, dict[str, Any]]:
         """Return all entities of a class by their keys.
+
+        Args:
+            name: The class, or its name.
 
         Raises:
             RequestError: The class does not exist.
@@ -515,8 +534,8 @@ class Kit:
         """Return a hash of the whole state; equal states have equal hashes."""
         return digest_of_mapping(self.runtime.state)
 
-    def _entity_type(self, name: str) -> EntityType:
-        return self.runtime.app.entity(name)
+    def _entity_type(self, given: str | type) -> EntityType:
+        return self.app.entity(given) if isinstance(given, str) else entity_type_of(self.app, given)
 
 
 def _caller(principal: Principal | str) -> Principal:

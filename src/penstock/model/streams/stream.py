@@ -71,7 +71,7 @@ class Stream(Generic[T]):
         """The type of the events."""
         if self.event_type is None:
             raise UserError(
-                f"{self.where}: stream {self.name} is not part of an application; name it there"
+                f"{self.where}: stream {self.name} is not part of an application; {_named_in_app(self)}"
             )
         return self.event_type
 
@@ -118,17 +118,27 @@ def emit(target: Stream[T], event: T) -> None:
             "events are emitted inside a transaction; from outside, append them to the stream"
         )
     if not getattr(target, "is_open", False):
+        given: object = target
+        name = (
+            f" It takes the stream itself, not its name {target!r}"
+            if isinstance(given, str)
+            else ""
+        )
         raise UserError(
-            f"{target!r} takes no events of handlers; declare a stream with `stream(…)` and emit there"
+            f"{target!r} takes no events of handlers; declare sales = stream('sales', Sale), and write emit(sales, event).{name}"
         )
     publish(txn, target, (target.events.encode(event),))
+
+
+def _named_in_app(target: Stream[Any]) -> str:
+    return f"App must name it among its members: App('name', …, the stream {target.name})"
 
 
 def publish(txn: Transaction, target: Stream[Any], events: Atom) -> None:
     """Put encoded events into the outbox of a transaction."""
     if txn.outlet().topology.streams.get(target.name) is not target.origin:
         raise UserError(
-            f"{target.where}: stream {target.name} is not part of this application; name it there"
+            f"{target.where}: stream {target.name} is not part of this application; {_named_in_app(target)}"
         )
     txn.outbox.append(Emission(target.name, events))
 
