@@ -2,10 +2,10 @@
 
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import example, given
@@ -26,8 +26,8 @@ from penstock.deployment.index_build import (
 from penstock.deployment.prepared_indexes import PREPARE, DeployedRows
 from penstock.deployment.side_modules import load_aside
 from penstock.engine import built_indexes
-from penstock.engine.built_indexes import BUILD
-from penstock.errors import PenstockError, RequestError
+from penstock.engine.built_indexes import BUILD, RowsOf, build_in
+from penstock.errors import OperationalError, PenstockError, RequestError
 from penstock.files.key_file import KeyFile
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.journal.api import PartKind
@@ -48,6 +48,7 @@ from tests.differential.inline import ONLY
 from tests.differential.programs import drawn
 from tests.differential.simulation import Answer
 from tests.differential.test_index_deployments import Pets
+from tests.faults.disk import Disk, missing_for_disks
 
 SOURCE = """
 from penstock import App, Entity, index, key, transactional, unique
@@ -100,6 +101,7 @@ CODES = {
     },
 }
 
+S = TypeVar("S", bound="Shelter")
 OWNER = EntityKey("Owner/o000")
 Step = tuple[str, int, int, int]
 """What happens, the number of a pet, of a chip, and an age."""
@@ -260,12 +262,16 @@ def stepped(shelter: Shelter) -> Iterator[list[bool]]:
 
 
 @contextmanager
-def shelters() -> Iterator[tuple[Shelter, list[bool]]]:
-    with tempfile.TemporaryDirectory() as folder:
-        shelter = Shelter(Path(folder))
-        with stepped(shelter) as used:
-            yield shelter, used
-        shelter.inline.close()
+def shelters(kind: Callable[[Path], S]) -> Iterator[tuple[S, list[bool]]]:
+    with tempfile.TemporaryDirectory() as folder, stepped_in(kind(Path(folder))) as running:
+        yield running
+
+
+@contextmanager
+def stepped_in(shelter: S) -> Iterator[tuple[S, list[bool]]]:
+    with stepped(shelter) as used:
+        yield shelter, used
+    shelter.inline.close()
 
 
 def compare(shelter: Shelter, *, is_refused: bool = False) -> None:
@@ -298,7 +304,7 @@ def test_prepared_rows_are_those_of_one_epoch(
 ) -> None:
     """Also of entities that change before, between and after the steps, and of indexes that had another definition; lookups find the former rows
     until the deployment. Two entities with one value refuse it."""
-    with shelters() as (shelter, used):
+    with shelters(Shelter) as (shelter, used):
         if former != "plain":
             shelter.deploy(former)
             shelter.settle()
@@ -326,7 +332,7 @@ def test_prepared_rows_are_those_of_one_epoch(
 @example([], [("other", 0, 0, 0)])
 def test_a_build_is_only_a_help(bursts: list[list[Step]], rest: list[Step]) -> None:
     """Lost files, other deployments, another build and a driver that starts again: the deployment builds the same rows."""
-    with shelters() as (shelter, _):
+    with shelters(Shelter) as (shelter, _):
         shelter.bursts = list(bursts)
         prepared = shelter.build()
         for step in rest:
@@ -337,9 +343,139 @@ def test_a_build_is_only_a_help(bursts: list[list[Step]], rest: list[Step]) -> N
         compare(shelter, is_refused=answer is not None)
 
 
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    if missing := missing_for_disks():
+        pytest.skip(missing)
+    with Disk(tmp_path, 64) as mounted:
+        yield mounted
+
+
+class Killed(BaseException):
+    """Ends a build where it stands, as a kill does: it removes nothing."""
+
+
+class DyingShelter(Shelter):
+    """Kills the build, or lets another thing happen, after one of its steps.
+
+    Attributes:
+        left: The number of steps until then.
+        fault: What happens then.
+    """
+
+    left = 1_000
+    fault = staticmethod(lambda: None)
+
+    def burst(self) -> None:
+        self.left -= 1
+        self.happen(("move", self.left % 6, 61 + self.left % 6, self.left % 4))
+        self.inline.advance(self.inline.log.end())
+        if self.left == 0:
+            self.fault()
+
+    def kill(self) -> None:
+        raise Killed
+
+
+def steps_of_a_build() -> int:
+    """Return the number of steps of an undisturbed build."""
+    with shelters(DyingShelter) as (shelter, _):
+        assert shelter.build() is not None
+        return DyingShelter.left - shelter.left
+
+
+@pytest.fixture(scope="module")
+def all_steps() -> int:
+    return steps_of_a_build()
+
+
+@pytest.mark.parametrize(
+    ("then", "share"), [("its-own", 1), ("another", 0.5), ("another", 1), ("a-standby", 1)]
+)
+def test_a_killed_build_loses_nothing(all_steps: int, then: str, share: float) -> None:
+    """The order goes on without it, another order makes the indexes, or a standby takes over first: each has the rows of one thread."""
+    with shelters(DyingShelter) as (shelter, used):
+        shelter.left = int(
+            all_steps * share
+        )  # 1: all of its records, and not that of the deployment
+        shelter.fault = shelter.kill
+        with pytest.raises(Killed):
+            shelter.build()
+        assert build_in(rows_of(shelter)) is not None
+        if then == "a-standby":
+            shelter.restart()
+        shelter.left = 1_000
+        prepared = shelter.build() if then == "another" else None
+        shelter.deploy_prepared(prepared)
+        assert shelter.deployed().error is None
+        assert used == ([True] if then == "another" else [])
+        compare(shelter)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_standby_that_takes_over_uses_the_build(all_steps: int, share: float) -> None:
+    """A new driver goes on in the middle of a build, which the deployment uses."""
+    with shelters(DyingShelter) as (shelter, used):
+        shelter.left = int(all_steps * share)
+        shelter.fault = shelter.restart
+        shelter.deploy_prepared(shelter.build())
+        assert shelter.deployed().error is None
+        assert used == [True]
+        compare(shelter)
+
+
+def test_of_two_orders_the_later_one_is_prepared(all_steps: int) -> None:
+    """The former one gives up at its next step, and removes its files; both deployments have the rows of one thread."""
+    with shelters(DyingShelter) as (shelter, used):
+        made: list[Prepared | None] = []
+
+        def order() -> None:
+            made.append(shelter.build())
+
+        shelter.left = all_steps // 2
+        shelter.fault = order
+        assert shelter.build() is None
+        (prepared,) = made
+        assert prepared is not None
+        assert {*StagedRows(shelter.data).names()} == {*prepared.files, *prepared.later}
+        shelter.deploy_prepared(prepared)
+        assert shelter.deployed().error is None
+        assert used == [True]
+        compare(shelter)
+
+
+def test_a_full_disk_ends_a_build(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order says so, and nothing is lost: with space again, the deployment has the rows of one thread."""
+    put, files = StagedRows.put, []
+
+    def put_on_a_small_disk(self: StagedRows, data: bytes) -> str:
+        files.append(data)
+        if len(files) == 3:
+            disk.fill()
+        return put(self, data)
+
+    with stepped_in(Shelter(disk.path)) as (shelter, used):
+        monkeypatch.setattr(StagedRows, "put", put_on_a_small_disk)
+        app = shelter.loaded(shelter.codes["indexed"])
+        question = BuildQuestion(shelter.inline.config, shelter.codes["indexed"], (), 1.0)
+        with pytest.raises(OperationalError, match=r"write the rows of .* No space left on device"):
+            build_beside(question, app)
+        assert StagedRows(disk.path).names() == []
+        disk.make_space()
+        shelter.deploy_prepared(None)
+        assert shelter.deployed().error is None
+        assert used == []
+        compare(shelter)
+
+
+def rows_of(shelter: Shelter) -> RowsOf:
+    state = shelter.state()
+    return lambda prefix: [(key, row) for key, row in state.items() if key.startswith(prefix)]
+
+
 def test_an_erasure_ends_a_build_and_the_next_one_has_no_row_of_the_person() -> None:
     """No change behind the erasure names the person, whose rows are gone soon; the order begins again, and its build is used."""
-    with shelters() as (shelter, used):
+    with shelters(Shelter) as (shelter, used):
         shelter.bursts = [[]] * 9 + [[("erase", 0, 0, 0)]]
         prepared = shelter.build()
         assert prepared is not None
