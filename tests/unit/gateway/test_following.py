@@ -5,7 +5,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -255,6 +255,27 @@ def test_a_slow_reader_is_not_buffered(tmp_path: Path) -> None:
             publish(journal, {"numbers": [[1]]})
             assert numbers_of(client.get("/streams/numbers?wait=60")) == [0]
             assert atoms_sent(client) - before < 40
+
+
+def test_an_event_is_sent_in_pieces() -> None:
+    """The server keeps several pieces for a slow reader, so a piece is small, and an event is whole for its reader."""
+    sent: list[bytes] = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"data: 1\n\n"
+        yield b"data: %b\n\n" % (b"x" * 50_000)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.body":
+            sent.append(message["body"])
+
+    async def receive() -> MutableMapping[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    asyncio.run(streams.EventStream(chunks(), {})({"type": "http"}, receive, send))
+    assert b"".join(sent) == b"retry: 1000\n\ndata: 1\n\ndata: %b\n\n" % (b"x" * 50_000)
+    assert max(map(len, sent)) == streams.PIECE_BYTES
 
 
 def test_following_needs_its_scope(tmp_path: Path) -> None:

@@ -193,6 +193,9 @@ HEARTBEAT: Final = b":\n\n"
 
 _FIRST: Final = b"retry: 1000\n\n"
 _SEND_S: Final = 60.0
+PIECE_BYTES: Final = 16 << 10
+"""The server holds several sent pieces for a connection that takes nothing: whole events of any size would take much memory."""
+
 _HEADERS: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """No proxy may keep the events, or collect them."""
 
@@ -234,11 +237,13 @@ def refused_event(error: PenstockError) -> bytes:
 
 
 async def _send_chunk(send: Send, chunk: bytes) -> None:
-    """Send a chunk."""
-    # The next events are read only when the connection has taken these: a slow reader costs no
-    # memory, and one that takes nothing is disconnected.
-    async with asyncio.timeout(_SEND_S):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    """Send a chunk, in pieces."""
+    # The next events are read only when the server has taken these: a slow reader costs one event and
+    # a bounded number of bytes, and one that takes nothing is disconnected.
+    for begin in range(0, len(chunk), PIECE_BYTES):
+        piece = chunk[begin : begin + PIECE_BYTES]
+        async with asyncio.timeout(_SEND_S):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 async def _disconnected(receive: Receive) -> None:
