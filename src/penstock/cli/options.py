@@ -122,7 +122,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="parquet, csv or jsonl; default: as the suffix of the file says.",
+        help="parquet, csv or jsonl; default: by the suffix of the file.",
     ),
 ]
 SetOption = Annotated[
@@ -173,7 +173,10 @@ AbandonLogOption = Annotated[
     ),
 ]
 FromOption = Annotated[
-    int | None, typer.Option("--from", metavar="EPOCH", help="The first epoch; default 0.")
+    int | None,
+    typer.Option(
+        "--from", metavar="EPOCH", help="The first epoch; default the oldest that is held."
+    ),
 ]
 ToOption = Annotated[
     int | None, typer.Option("--to", metavar="EPOCH", help="The last epoch; default the newest.")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 HELP: Final = """Write a class, a stream, or the rows of a query, at one epoch, into a file.
 
 The file is Parquet, CSV or JSON lines, as its suffix or --format says; - is the standard output. The file of a class can
-be imported again, and gives the same entities: penstock import. A stream gives a row for each event, as far as retention
-has left it. A query is a SELECT in quotes, with the types of SQL; it reads the SQL view.
+be imported again, and gives the same entities: penstock import. A stream gives a row for each event that retention has
+not removed. A query is a SELECT in quotes; it reads the SQL view, and its columns have the types of SQL.
 
 The command reads the data directory; no process of the application needs to run. With --url, a gateway sends the file.
 A file is complete or absent.
@@ -53,7 +53,11 @@ def command(
     file_format: FormatOption = None,
     as_of: Annotated[
         str,
-        typer.Option("--as-of", metavar="POINT", help="An epoch, or a time; default the newest."),
+        typer.Option(
+            "--as-of",
+            metavar="POINT",
+            help="The epoch or the time whose state is written; default: the newest epoch.",
+        ),
     ] = "",
     is_stream: Annotated[
         bool, typer.Option("--stream", help="WHAT is a stream, also if a class has its name.")

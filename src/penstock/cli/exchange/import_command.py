@@ -24,12 +24,13 @@ each attribute without a default; the columns of a class with an __init__ are it
 the declared types before anything is written. If some do not fit, the command lists the first of them with row, column,
 value and reason, and nothing is imported.
 
-If an entity exists, all rows are refused; --existing replace gives it the state of its row, --existing update changes only the
-attributes that the row has, and --existing skip keeps it. With update, a row makes a new entity if it has what that needs.
-The order is a record of the log, so it takes its place among the requests, also if no driver runs now. With --id the
-order takes effect once, however often the command is repeated.
+If the entity of a row exists, the command refuses all rows. With --existing replace, the entity gets the state of its row; with
+--existing update, only the attributes that the row has; with --existing skip, it stays as it is. With update, a row without
+an entity creates one, if it has each attribute without a default. The command appends one record to the log, so the import
+has its place among the requests; if no driver runs, the record waits for the next start. With --id, the import takes effect
+once, however often the command is repeated.
 
-With --url, a gateway takes the order; its key needs the scope admin, and SOURCE is a path on the host of the gateway.
+With --url, a gateway does the import; its key needs the scope admin, and SOURCE is a path on the host of the gateway.
 
 \b
 Examples:

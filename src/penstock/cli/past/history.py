@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 HELP: Final = """Show the changes of one entity, the newest last, with the request that made each.
 
 The command finds the epochs that changed the entity in the journal, and runs only these again, in
-this process, to learn which request made which change. Nothing is written. It shows the stored values: where a
-request comes out otherwise this time, because it reads a clock, the change says so.
+this process, to learn which request made which change. Nothing is written. It shows the stored values. If a
+request has another result this time, for example because it reads a clock, the change says so.
 
 \b
 Examples:
@@ -49,14 +49,16 @@ def command(
     entity: Annotated[
         str,
         typer.Argument(
-            metavar="ENTITY", help="Its class.", autocompletion=word_completion.stored_classes
+            metavar="ENTITY",
+            help="The class of the entity.",
+            autocompletion=word_completion.stored_classes,
         ),
     ],
     key: Annotated[
         str,
         typer.Argument(
             metavar="KEY",
-            help="Its key.",
+            help="The key of the entity.",
         ),
     ],
     options: AppOptions,

@@ -23,8 +23,8 @@ that is derived from them: local state, snapshots, checkpoints, the SQL view. Fo
 where it is, and whether the file can be rebuilt or must be restored from a backup. The application
 may run meanwhile; the command then lists the checks that it skipped.
 
-With --repair, for which the application must be stopped, damaged derived files are removed, and rebuilt
-when they are needed; Delta logs of snapshots and certificates of erasures are written again at once.
+With --repair, the command removes damaged files that Penstock can rebuild, and Penstock rebuilds them when it needs them.
+It writes Delta logs of snapshots and certificates of erasures again at once. Stop the application first.
 
 Exit code 1: something has to be done.
 
@@ -42,7 +42,7 @@ _STYLES: Final = {"none": "dim", "rebuild": "yellow", "backup": "bold red"}
 def command(
     options: AppOptions,
     repaired: Annotated[
-        bool, typer.Option("--repair", help="Repair what follows from undamaged data.")
+        bool, typer.Option("--repair", help="Remove damaged files that can be rebuilt.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

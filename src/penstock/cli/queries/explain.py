@@ -19,8 +19,8 @@ HELP: Final = """Show the dataflow graph of an application: entities, streams, w
 
 The graph is read from the source; the application is imported and not run. A * marks calls whose
 target is known only when they run. Warnings name lines that would make replay differ, such as calls
-to other services, and give the remedy. Methods and workflows that declare their own time by @limit(time=...) are listed: each
-of them may stop all other requests for so long.
+to other services, and give the remedy. The output lists the methods and workflows with a time limit of their
+own, @limit(time=...): each of them may delay all other requests for that time.
 
 With --url, the output also shows the rates of a running application over the last seconds: the events of each
 stream, the calls of each edge, and the lag of each workflow that has one.
@@ -65,7 +65,7 @@ def command(
         typer.Option(
             "--format",
             "-f",
-            help="For people, programs, a diagram, or the requests from outside with their scopes.",
+            help="text for people, json for programs, mermaid for a diagram, scopes for the public requests and their scopes.",
         ),
     ] = ExplainFormat.TEXT,
     as_json: JsonOption = False,
