@@ -7,7 +7,7 @@
 - `page`: the operator's page, from one machine to three hosts, to four, and to one.
 - `elastic`: hosts join and leave, and the number of partitions changes, under load; each partition is on two hosts (`copies`).
 - `servers`: 500 requests a second; then the object store and the broker are killed for 20 seconds each. It prints the requests to the
-  store by kinds, for an epoch and for a day, and their price, under load and at rest.
+  store by kinds, for an epoch and for a day, and their price, under load and at rest, and the processor time and bytes of a request.
 - `outside`: indexes, effects and the changes of a database, while hosts hold parts of the state.
 - `scaling`: 1, 2 and 4 hosts of a fifth of a core, beside the model of `benchmarks.scale`.
 
@@ -44,7 +44,7 @@ from tests.cluster.lab import Host, Lab, lab, why_not
 from tests.cluster.operator_page import OperatorPage
 from tests.cluster.outside import Outside
 from tests.cluster.running import PORT, RunningApplication, equals_one_thread
-from tests.cluster.scaling import HOSTS, Scaling
+from tests.cluster.scaling import HOSTS, Scaling, spent_s
 from tests.faults.shop_consistency import HOST, consistency
 from tests.kafka_server import KafkaServer
 from tests.object_store import StoreServer
@@ -328,9 +328,15 @@ class Servers:
     def _priced(self, what: str) -> Iterator[None]:
         """Print what the hosts ask of the store in the block, by kinds, and what a day like this costs at the default prices."""
         before, epochs, began = self._asked(), self._epochs(), time.monotonic()
+        requests, sent, spent = self._requests(), self._bytes(), self._spent()
         yield
         lasted_s = time.monotonic() - began
         asked, epochs = self._asked() - before, self._epochs() - epochs
+        requests, sent, spent = (
+            self._requests() - requests,
+            self._bytes() - sent,
+            self._spent() - spent,
+        )
         kinds = ", ".join(
             f"{kind} {count / lasted_s:.2f}/s"
             + (f" = {count / epochs:.1f} an epoch" if epochs else "")
@@ -344,6 +350,31 @@ class Servers:
             f"{what}: {epochs / lasted_s:.2f} epochs/s; {kinds}; {cents / 100:.2f} dollars a day"
             f"   load {psutil.getloadavg()[0]:.1f}"
         )
+        if requests:
+            costs = ", ".join(
+                f"{kind} {used / requests * 1e6:.0f} µs" for kind, used in spent.items()
+            )
+            self._report.note(
+                f"{what}: of a request: {costs} of processors, {sent / requests:,.0f} bytes to and from the store"
+            )
+
+    def _requests(self) -> int:
+        """Return the number of requests that the driver has committed."""
+        return round(sum(sums_of(self._lab.hosts[1].root, "penstock_epoch_records_sum").values()))
+
+    def _bytes(self) -> float:
+        """Return the bytes to and from the store so far, of the processes of all hosts."""
+        return sum(
+            sum(sums_of(host.root, "penstock_store_bytes_total", "kind").values())
+            for host in self._lab.hosts
+        )
+
+    def _spent(self) -> Counter[str]:
+        """Return the processor time of the processes of all hosts, by their kinds; store, broker and clients are left out."""
+        total: Counter[str] = Counter()
+        for host in self._lab.hosts:
+            total.update(spent_s(host))
+        return total
 
     def _asked(self) -> Counter[str]:
         """Return the requests to the store so far, of the processes of all hosts, by their kinds."""

@@ -220,13 +220,18 @@ class Scaling:
         return done / (time.monotonic() - began)
 
 
+_ROLES: Final = ("gateway", "driver", "view")
+
+
 def spent_s(host: Host) -> Counter[str]:
     """Return the processor time of the processes of a host, by their kinds."""
     spent: Counter[str] = Counter()
     for process in host.processes():
         with suppress(psutil.Error):
             words = process.cmdline()
-            kind = "gateway" if "gateway" in words else "Java" if "java" in words[0] else "tasks"
+            kind = next((role for role in _ROLES if role in words), "tasks")
+            if "java" in "".join(words[:1]):
+                kind = "Java"
             times = process.cpu_times()
             spent[kind] += times.user + times.system
     return spent
