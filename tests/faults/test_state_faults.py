@@ -15,7 +15,7 @@ import pytest
 from penstock.base.ids import Epoch, entity_key
 from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.state.digest import digest_of_items, digest_of_mapping
-from penstock.state.examine import SOUND, is_sound
+from penstock.state.examine import SOUND, damaged_of, is_sound
 from penstock.state.examine import main as examine
 from penstock.state.lmdb import LmdbState
 from penstock.state.stores import Stores
@@ -98,7 +98,7 @@ def test_bit_flip_is_never_silently_wrong(
         outcome = in_child(lambda: read_everything(path, journal.identity))
         assert outcome != WRONG, f"bit {position}"
         if outcome == VANISHED:
-            assert in_child(lambda: examine(path, BOOT)) != SOUND, f"bit {position}"
+            assert in_child(lambda: examine(BOOT, [str(path)])) != SOUND, f"bit {position}"
         outcomes.add(outcome)
     assert {RIGHT, NOTICED} <= outcomes
 
@@ -152,6 +152,19 @@ def test_file_of_garbage_pages_is_rebuilt(directory: Path, journal: MemoryJourna
     data.write_bytes(damaged)
     assert not is_sound(directory / "partition-0-of-1", BOOT)
     assert content(directory, journal) == digest_of_mapping(states_at(LAST))
+
+
+def test_damaged_stores_hide_no_other(directory: Path) -> None:
+    """Of several stores, those that kill their reader or contradict themselves are named, wherever they stand; the others are not."""
+    sound = directory / "partition-0-of-1"
+    killing, torn, missing = (directory / name for name in ("killing", "torn", "missing"))
+    for path in (killing, torn):
+        shutil.copytree(sound, path)
+    os.truncate(killing / "data.mdb", 2 * PAGE)
+    (torn / "data.mdb").write_bytes(b"\xff" * 20_000)
+    assert damaged_of([sound, missing, sound], BOOT) == set()
+    assert damaged_of([killing, sound, torn, sound, killing], BOOT) == {killing, torn}
+    assert damaged_of([sound, killing, torn], BOOT) == {killing, torn}
 
 
 @pytest.mark.parametrize("garbage", [b"", b"no database", b"\0" * 8192, b"\xff" * 20000])

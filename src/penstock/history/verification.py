@@ -92,7 +92,7 @@ from penstock.snapshots.state_as_of import all_states_as_of, oldest_state
 from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.digest import digest_of_items, digest_of_mapping
-from penstock.state.examine import is_sound
+from penstock.state.examine import damaged_of
 from penstock.state.lmdb_reader import LmdbReader
 
 
@@ -909,13 +909,15 @@ def check_states(data: Path, journal: Journal, state_at: StateAt) -> Iterator[Fi
         Corrupt: The journal is damaged.
     """
     expected: dict[tuple[Epoch, int], dict[int, str]] = {}
-    for path in sorted(chain(*((data / name).glob("partition-*") for name in (STATE, HELD_STATE)))):
+    places = chain(*((data / name).glob("partition-*") for name in (STATE, HELD_STATE)))
+    paths = sorted(path for path in places if (path / "data.mdb").exists())
+    stale = {path for path in paths if _is_stale(path)}
+    damaged = damaged_of([path for path in paths if path not in stale], boot_id())
+    for path in paths:
         where = f"{path.parent.name}/{path.name}"
-        if not (path / "data.mdb").exists():
-            continue
-        if _is_stale(path):
+        if path in stale:
             yield harmless("it was not closed before the machine was restarted", where)
-        elif not is_sound(path, boot_id()):
+        elif path in damaged:
             yield harmless("it cannot be read", where)
         elif (content := _read(path)) is not None:
             yield from _compare_store(content, journal, state_at, expected, where)

@@ -38,7 +38,7 @@ from penstock.snapshots.snapshot import Manifest, Snapshots
 from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.api import Change, State
-from penstock.state.examine import is_sound
+from penstock.state.examine import damaged_of, is_sound
 from penstock.state.lmdb import LmdbState, SortedChanges
 from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import PartitionSpec, bucket_owners, name_of, overlap
@@ -513,16 +513,14 @@ class Stores:
         self._discard(self._specs[partition], seen, reason)
 
     def examine(self) -> list[int]:
-        """Read every store in a child process; delete those that fail and return their numbers."""
-        damaged = []
-        for spec in self._specs:
-            path = self._path(spec)
-            seen = environments.file_identity(path)
-            if not is_sound(path, self._boot_id):
-                self._forget(spec)
-                self._discard(spec, seen, "it cannot be read")
-                damaged.append(spec.partition)
-        return damaged
+        """Read the stores in a child process; delete those that fail and return their numbers."""
+        specs = {self._path(spec): spec for spec in self._specs}
+        seen = {path: environments.file_identity(path) for path in specs}
+        damaged = damaged_of([*specs], self._boot_id)
+        for path in damaged:
+            self._forget(specs[path])
+            self._discard(specs[path], seen[path], "it cannot be read")
+        return sorted(specs[path].partition for path in damaged)
 
     def close(self) -> None:
         """Release everything."""
