@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -132,12 +133,24 @@ class KafkaServer(Broker):
             )
         text = "\n".join(f"{name}={value}" for name, value in lines.items())
         properties.write_text(text)
-        self._java = [*_JAVA, "-cp", f"{fetched.stdout.strip()}/*"]
+        self._libraries = Path(fetched.stdout.strip())
+        self._java = [*_JAVA, "-cp", f"{self._libraries}/*"]
         self._command = [*self._java, "kafka.Kafka", str(properties)]
-        tool = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties))
-        subprocess.run([*self._java, *tool], check=True, capture_output=True)
+        self._format(properties)
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
+
+    def _format(self, properties: Path) -> None:
+        own, kept = self.folder / "logs", self._libraries.parent / "formatted"
+        if kept.exists():
+            shutil.copytree(kept, own)
+            return
+        # Once for a version, because it takes a Java.
+        tool = ("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(properties))
+        subprocess.run([*self._java, *tool], check=True, capture_output=True)
+        # Another process may be faster, and a folder that was given may be read-only.
+        with suppress(OSError), tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+            shutil.copytree(own, Path(folder, "logs")).rename(kept)
 
     @property
     def pid(self) -> int:
