@@ -132,11 +132,15 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Let collections of garbage pass over the modules of all tests, of which each process has some hundred thousand objects."""
     # The garbage that there is among them stays, too: to look for it takes a tenth of a collection of tests.
     gc.freeze()
     gc.enable()
+    if hasattr(
+        session.config, "workerinput"
+    ):  # of many tests, and many fork; for a few it would take longer than it saves
+        import_module("tests.huge_pages").collapse_heap()
     gc.unfreeze = _thaw
     # DuckDB complains about what Python has not freed at its end. Not earlier: pytest collects five times when it ends.
     atexit.register(_unfreeze)
