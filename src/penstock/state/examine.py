@@ -22,6 +22,7 @@ from penstock.state.lmdb_reader import LmdbReader, corrupt, damage_reported
 SOUND: Final = 0
 DAMAGED: Final = 3
 UNKNOWN: Final = 4
+_SOUND_LINE: Final = "sound"
 
 
 def is_sound(path: Path, boot_id: str) -> bool:
@@ -47,13 +48,14 @@ def damaged_of(paths: Sequence[Path], boot_id: str) -> set[Path]:
             capture_output=True,
             text=True,
         )
-        if child.returncode == SOUND:
+        sound = child.stdout.splitlines().count(_SOUND_LINE)
+        if sound == len(left):
             break
         if child.returncode == UNKNOWN:
             raise OperationalError(child.stderr.strip())
-        found = len(child.stdout.splitlines())  # the first store without a line has ended the child
-        damaged.add(left[found])
-        left = left[found + 1 :]
+        # The first store without a line has ended the child.
+        damaged.add(left[sound])
+        left = left[sound + 1 :]
     return damaged
 
 
@@ -93,7 +95,7 @@ def main(boot_id: str, paths: Sequence[str]) -> int:
         except OperationalError as error:
             sys.stderr.write(f"{error}\n")
             return UNKNOWN
-        sys.stdout.write("sound\n")
+        sys.stdout.write(f"{_SOUND_LINE}\n")
         sys.stdout.flush()  # the next store may kill this process
     return SOUND
 
