@@ -51,14 +51,14 @@ class MemoryState:
             reader = MemoryReader(self._epoch, self._states)
         yield reader
 
-    def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> None:
+    def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> Epoch:
         """Apply changes and record `epoch`, as the port says."""
         assert epoch > expect, "an epoch follows the one it builds on"
         newest = dict(changes)
         with self._lock:
             self._check_open()
             if self._epoch != expect:
-                return
+                return self._epoch
             states = dict(self._states) if self._seen else self._states
             for key, state in newest.items():
                 if state is None:
@@ -66,6 +66,7 @@ class MemoryState:
                 else:
                     states[key] = state
             self._states, self._epoch, self._seen = states, epoch, False
+            return epoch
 
     def load(
         self, epoch: Epoch, batches: Callable[[], Iterable[Iterable[Change]]], expect: Epoch

@@ -8,7 +8,7 @@ The table has a fixed size and one slot for each root, by its fingerprint, so a 
 keeps 30 bits of an entity's fingerprint: two entities that look equal join transactions without need.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,9 @@ from penstock.engine.step import EpochRun
 
 SLOTS: Final = 1 << 20
 """Roots that have a slot: 33 MiB, of which the system gives only pages that were written."""
+
+_OWED_MAX: Final = 1_024
+"""Mentions that epochs of a single task may leave to the next look."""
 
 _WIDTH: Final = 8  # 32 bits of the root's fingerprint, and seven accesses
 
@@ -80,11 +83,18 @@ class AccessMemory:
         first = np.searchsorted(hinted.position, position[begins])  # every position has a hint
         self._remember(hinted.entity[first], begins, access)
 
-    def learn_mentions(self, mentions: Mentions) -> None:
-        """Remember what new rows of roots mention; a mentioned entity that was only read lately will be read again."""
-        root, entity = mentions[:, 0], mentions[:, 1]
+    def learn_mentions(self, mentions: Sequence[Mentions]) -> None:
+        """Remember what new rows of roots mention; a mentioned entity that was only read lately will be read again.
+
+        Args:
+            mentions: Those of one task or epoch after the other, at least one; the last ones of a root count.
+        """
+        every = np.concatenate(mentions)
+        root, entity = every[:, 0], every[:, 1]
         wrote = ~self._only_read[self._slots(entity)]
-        begins = _begins(root)
+        is_first = np.diff(root, prepend=~root[:1]) != 0
+        is_first[np.cumsum([len(each) for each in mentions[:-1]], dtype=np.int64)] = True
+        begins = np.flatnonzero(is_first)
         self._remember(root[begins], begins, _access(entity, wrote.astype(np.uint64)))
 
     def _remember(
@@ -177,6 +187,8 @@ class FirstRounds:
     def __init__(self) -> None:
         self._memory = AccessMemory()
         self._hinted = AccessSet.empty()
+        self._owed: list[Mentions] = []  # that memory has not learned yet
+        self._owed_rows = 0
 
     def spread(self, hints: list[bytes], tasks: int) -> list[Positions]:
         """Assign a whole epoch to tasks; requests with a common entity in their expected accesses stay together.
@@ -188,6 +200,7 @@ class FirstRounds:
             For each task its positions, ascending; may be empty.
         """
         count = len(hints)
+        self._learn_owed()
         self._hinted = hinted_access(hints)
         named, remembered = self._memory.expected(self._hinted)
         labels = components(count, named.union([remembered]))
@@ -201,7 +214,18 @@ class FirstRounds:
         Args:
             mentions: The mentions in the rows that the epoch's tasks have written.
         """
+        # Memory serves epochs of several tasks. Epochs of a single one have few mentions, which cost the same for one
+        # epoch as for hundreds.
         for each in mentions:
-            self._memory.learn_mentions(each)
+            if len(each):
+                self._owed.append(each)
+                self._owed_rows += len(each)
+        if run.tasks > 1 or self._owed_rows >= _OWED_MAX:
+            self._learn_owed()
         if run.tasks > 1:  # accesses are known better than mentions
             self._memory.learn(self._hinted, run.accesses)
+
+    def _learn_owed(self) -> None:
+        if self._owed:
+            self._memory.learn_mentions(self._owed)
+            self._owed, self._owed_rows = [], 0

@@ -189,9 +189,13 @@ def estimate(
 def _edges(profile: Profile, members: Mapping[Site, Member]) -> dict[str, float]:
     """Return the calls between members, including calls through helpers."""
     entries: list[Any] = [entry for entry in profile.getstats() if isinstance(entry.code, CodeType)]
-    total = {_site_of(entry.code): entry.callcount for entry in entries}
+    # A site costs more than all other work on its code, and most code is asked for several times.
+    codes = {id(entry.code): entry.code for entry in entries}
+    codes |= {id(call.code): call.code for entry in entries for call in entry.calls or ()}
+    sites = {number: _site_of(code) for number, code in codes.items()}
+    total = {sites[id(entry.code)]: entry.callcount for entry in entries}
     ahead = {
-        _site_of(entry.code): {_site_of(call.code): call.callcount for call in entry.calls or ()}
+        sites[id(entry.code)]: {sites[id(call.code)]: call.callcount for call in entry.calls or ()}
         for entry in entries
     }
     helpers = _helpers(members, ahead)
@@ -226,6 +230,8 @@ def _shares(
     """
     import numpy as np  # noqa: PLC0415 -- tests of applications run handlers without numpy
 
+    if not helpers:  # of most roots
+        return np.empty((0, 0))
     index = {site: number for number, site in enumerate(helpers)}
     steps: npt.NDArray[np.float64] = np.eye(len(helpers))
     for site in helpers:

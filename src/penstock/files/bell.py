@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakSet
 
+from penstock.files.durable import is_temporary
+
 QUIET_S: Final = 0.25
 """The pause between two looks at what is watched, in seconds."""
 
@@ -71,7 +73,7 @@ class Bell:
                 self._changed.wait(timeout_s)
 
     def watch_names(self, folder: Path) -> bool:
-        """Let it ring whenever a name appears directly in a folder; return whether that is possible."""
+        """Let it ring whenever a name appears directly in a folder, but for temporary ones; return whether that is possible."""
         return _watch(self, folder, _NEW_NAMES)
 
     def watch_write(self, file: Path) -> bool:
@@ -127,8 +129,9 @@ class _Watcher:
             at = 0
             while at < len(told):
                 watch, change, _, length = _EVENT.unpack_from(told, at)
-                at += _EVENT.size + length
-                rung |= dict.fromkeys(self._told(watch, change))
+                begin, at = at + _EVENT.size, at + _EVENT.size + length
+                if not is_temporary(os.fsdecode(told[begin:at].rstrip(b"\0"))):
+                    rung |= dict.fromkeys(self._told(watch, change))
             for bell in rung:
                 bell.ring()
 

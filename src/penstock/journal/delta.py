@@ -132,7 +132,7 @@ class WrittenChanges:
 
     def keep(self, part: Part, rows: pa.Table) -> None:
         """Keep the rows of a part in the place of the former ones."""
-        is_small = rows.nbytes <= WRITTEN_BYTES_MAX
+        is_small = rows.get_total_buffer_size() <= WRITTEN_BYTES_MAX
         self._part, self._rows = (part, rows) if is_small else (None, None)
 
     def rows_of(self, part: Part) -> pa.Table | None:
@@ -200,6 +200,7 @@ class DeltaJournal:
         self._segments = Segments(self._root)
         self._commits = CommitLog(self._root, app, self.merged)
         self._last: Commit | None = None
+        self._read: Commit | None = None  # read last: the stores of a host ask for the same one
         self.keys: Callable[[], SubjectKeys | None] = lambda: None
         """Returns the keys of personal data; without them, replies about persons stay encrypted."""
         self.written: WrittenChanges | None = None
@@ -344,8 +345,10 @@ class DeltaJournal:
         Raises:
             Corrupt: A commit is missing or damaged.
         """
-        newest = self._commits.newest()
-        end = newest if upto is None else min(upto, newest)
+        end = upto
+        if end is None or end > self._commits.known:  # else a look for newer epochs is useless
+            newest = self._commits.newest()
+            end = newest if end is None else min(end, newest)
         begin = max(after + 1, self.first())
         return (self._get(Epoch(epoch)) for epoch in range(begin, end + 1))
 
@@ -460,6 +463,13 @@ class DeltaJournal:
         return rows if keys is None else open_replies(keys, rows)
 
     def _get(self, epoch: Epoch) -> Commit:
+        """Return the commit of an epoch that exists."""
+        read = self._read
+        if read is None or read.epoch != epoch:
+            read = self._read = self._found(epoch)
+        return read
+
+    def _found(self, epoch: Epoch) -> Commit:
         """Return the commit of an epoch that exists, from a segment or from its own file."""
         segment = self._segments.covering(epoch)
         if segment is not None:

@@ -135,10 +135,10 @@ def replies_of(
     replies: dict[LogPosition, Reply] = {}
     if not wanted:
         return replies
-    lsns = pa.array({lsn for _, lsn in wanted}, pa.int64())
     for part in commit.parts_of(PartKind.TRANSACTIONS):
         table = journal.read(part, _COLUMNS)
         if len(wanted) < part.rows:
+            lsns = pa.array({lsn for _, lsn in wanted}, pa.int64())
             table = table.filter(pc.is_in(table["lsn"], lsns))
         for partition, lsn, request_id, error, data in zip(
             *(column.to_pylist() for column in table.columns), strict=True

@@ -384,16 +384,15 @@ class AsyncJournalTail(JournalTail):
             self._forget_condition(waiter)
 
     async def _holds(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        future: asyncio.Future[None] = self._loop.create_future()
+        future: asyncio.Future[bool | None] = self._loop.create_future()  # None: it holds
         self._when(condition, future)
+        # Each epoch ends two of these waits, and `asyncio.timeout` costs several times as much as this timer.
+        timer = self._loop.call_later(timeout_s, _settle, ((future, False),))
         try:
-            async with asyncio.timeout(timeout_s):
-                await future
-        except TimeoutError:
-            return False
+            return await future is None
         finally:
+            timer.cancel()
             self._forget_condition(future)
-        return True
 
     def close(self) -> None:
         """Stop the threads and the timer; the waiters hear nothing more."""
@@ -416,7 +415,7 @@ def _penstock_error(error: Exception) -> PenstockError:
     return error if isinstance(error, PenstockError) else JournalUnavailable(str(error))
 
 
-def _settle(outcomes: Iterable[tuple[Waiter, Reply | Exception | None]]) -> None:
+def _settle(outcomes: Iterable[tuple[Waiter, Reply | Exception | bool | None]]) -> None:
     for waiter, outcome in outcomes:
         if waiter.done():  # its time was up
             continue

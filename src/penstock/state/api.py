@@ -42,16 +42,19 @@ class State(Protocol):
     def reader(self) -> AbstractContextManager[Reader]:
         """Open a stable view of the newest applied epoch."""
 
-    def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> None:
+    def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> Epoch:
         """Apply changes and record `epoch`, in one write, if the store is still at `expect`.
 
         Writers exclude each other. If another writer was faster, the store is no longer at `expect`:
-        then nothing is written, and the caller continues from the present `epoch`.
+        then nothing is written, and the caller continues from the store's epoch.
 
         Args:
             epoch: The epoch of the store afterwards.
             changes: The changes; of several changes to one entity the last one counts.
             expect: The epoch that the changes build on.
+
+        Returns:
+            The epoch of the store.
 
         Raises:
             StateUnavailable: The disk is full or fails; the store is as before.

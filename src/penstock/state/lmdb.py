@@ -152,7 +152,7 @@ class LmdbState:
         finally:
             self._environment.end_read(txn)
 
-    def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> None:
+    def apply(self, epoch: Epoch, changes: Iterable[Change], expect: Epoch) -> Epoch:
         """Apply changes and record `epoch`, as the port says.
 
         Raises:
@@ -160,10 +160,13 @@ class LmdbState:
         """
         assert epoch > expect, "an epoch follows the one it builds on"
         encoded = _Encoded(changes)
+        reached = epoch
 
         def write(txn: Transaction) -> None:
+            nonlocal reached
             metadata = self._metadata(txn)
             if metadata.epoch != expect:
+                reached = metadata.epoch
                 return
             with txn.cursor() as cursor:
                 cursor.putmulti(encoded.records())
@@ -172,6 +175,7 @@ class LmdbState:
             txn.put(record.METADATA_KEY, msgspec.structs.replace(metadata, epoch=epoch).seal())
 
         self._write(write)
+        return reached
 
     def load(
         self, epoch: Epoch, batches: Callable[[], Iterable[Iterable[Change]]], expect: Epoch

@@ -89,7 +89,8 @@ class Elsewhere(Protocol):
 def partitioned_get(readers: Sequence[PartitionReader]) -> Callable[[EntityKey], bytes | None]:
     """Return a `get` over the readers of all partitions, in their order."""
     route = bucket_owners(len(readers)) if len(readers) > 1 else [0]
-    fetches = [readers[partition].fetch for partition in route]
+    own = [reader.fetch for reader in readers]
+    fetches = [own[partition] for partition in route]
     fingerprint, checksum = xxhash.xxh3_64_intdigest, xxhash.xxh3_64_digest
     encode = str.encode
     skip = record.CHECKSUM_SIZE
@@ -154,33 +155,37 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
             is at the last epoch written.
         StateUnavailable: The disk is full or fails; the store is at the last epoch written.
     """
-    if snapshots is not None and state.epoch < upto:
-        _begin(state, journal, upto, spec, snapshots, progress)
-    while (reached := state.epoch) < upto:
+    reached = state.epoch  # a transaction of its own, which costs more than a few changes
+    if (
+        snapshots is not None
+        and reached < upto
+        and _begin(state, journal, upto, spec, snapshots, progress, reached)
+    ):
+        reached = state.epoch
+    while reached < upto:
         for epoch, changes in _batches(journal, reached, upto, spec, batch):
             # The store records the epoch in the same write, so a killed catch-up can be repeated.
-            state.apply(epoch, changes, reached)
-            if state.epoch != epoch:
+            reached = state.apply(epoch, changes, reached)
+            if reached != epoch:
                 break  # another writer was faster: continue from the store's present epoch
-            reached = epoch
             if progress is not None:
                 progress(epoch, len(changes))
 
 
-def _begin(
+def _begin(  # noqa: PLR0913 -- as `catch_up`
     state: State,
     journal: Journal,
     upto: Epoch,
     spec: PartitionSpec,
     snapshots: Snapshots,
     progress: Progress | None,
-) -> None:
-    """Load a snapshot into a store that is empty, or too far behind for the journal."""
-    reached = state.epoch
+    reached: Epoch,
+) -> bool:
+    """Load a snapshot into a store at `reached` that is empty, or too far behind for the journal; say whether it did."""
     # Retention may have removed the epochs that follow the store's.
     held = journal.first() <= reached + 1
     if held and reached != BEFORE_FIRST:
-        return
+        return False
     damage: Corrupt | None = None
     for manifest in snapshots.every(upto):
         if manifest.epoch <= reached:
@@ -195,9 +200,10 @@ def _begin(
             continue
         if progress is not None:
             progress(manifest.epoch, manifest.rows)
-        return
+        return True
     if damage is not None and not held:
         raise damage
+    return False
 
 
 def _loaded(
@@ -224,7 +230,7 @@ def _batches(
     for epoch, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS):
         pending.append(rows)
         count += rows.num_rows
-        size += rows.nbytes
+        size += rows.get_total_buffer_size()  # `nbytes` takes 15 µs
         if count >= limit or size >= BATCH_BYTES or epoch == upto:
             yield epoch, _owned_changes(pending, spec)
             pending, count, size = [], 0, 0

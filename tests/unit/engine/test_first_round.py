@@ -218,3 +218,24 @@ def test_any_mentions_leave_every_request_in_one_task(
         learn_rows(rounds, *sorted(mentioned))
     parts = rounds.spread([blob(one) for one in range(10)], tasks)
     assert sorted(np.concatenate(parts).tolist()) == list(range(10))
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=12),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_memory_learns_many_epochs_at_once(epochs: list[list[tuple[int, int]]]) -> None:
+    """Memory that learns the mentions of many epochs at once knows the same as memory that learns them in turn."""
+    mentions = [pairs(*sorted(epoch)) for epoch in epochs]
+    at_once, in_turn = AccessMemory(slots=16), AccessMemory(slots=16)
+    at_once.learn_mentions(mentions)
+    for each in mentions:
+        in_turn.learn_mentions([each])
+    hinted = hinted_access([blob(one) for one in range(10)])
+    (_, some), (_, others) = at_once.expected(hinted), in_turn.expected(hinted)
+    assert some.position.tolist() == others.position.tolist()
+    assert some.entity.tolist() == others.entity.tolist()
+    assert some.wrote.tolist() == others.wrote.tolist()

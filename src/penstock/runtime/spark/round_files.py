@@ -113,8 +113,10 @@ class UsedFiles:
         Args:
             by_several: Whether several tasks have run it; the store is not asked otherwise.
         """
-        for path in self._scratch.glob(f"e{epoch}-*"):
-            path.unlink(missing_ok=True)
+        begin = f"e{epoch}-"
+        for path in self._scratch.iterdir():  # `glob` would compile a pattern for each epoch
+            if path.name.startswith(begin):
+                path.unlink(missing_ok=True)
         if by_several:
             self._remove_far(lambda _, name: name.startswith(f"{self._scratch.name}-e{epoch}-"))
 
