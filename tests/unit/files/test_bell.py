@@ -9,6 +9,7 @@ import pytest
 
 from penstock.files import bell as bells
 from penstock.files.bell import QUIET_S, Bell
+from penstock.files.durable import temporary_of
 from tests.waiting import wait_for
 
 OFTEN = (0.001, 0.005)
@@ -33,6 +34,19 @@ def test_each_new_name_rings(tmp_path: Path) -> None:
     (tmp_path.parent / "second").touch()
     (tmp_path.parent / "second").rename(tmp_path / "second")
     until_rung(bell, heard)
+
+
+def test_temporary_name_rings_nothing(tmp_path: Path) -> None:
+    """Each commit has a temporary name first, and whoever follows would look for it in vain."""
+    folder, other = tmp_path / "folder", tmp_path / "other"
+    bell, later = Bell(OFTEN), Bell(OFTEN)
+    for each, ringing in ((folder, bell), (other, later)):
+        each.mkdir()
+        assert ringing.watch_names(each)
+    temporary_of(folder / "commit").touch()
+    (other / "name").touch()
+    until_rung(later, 0)  # Linux tells in the order of the changes
+    assert bell.rings == 0
 
 
 def test_next_write_rings_once(tmp_path: Path) -> None:
