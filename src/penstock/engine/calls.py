@@ -189,14 +189,11 @@ def estimate(
 def _edges(profile: Profile, members: Mapping[Site, Member]) -> dict[str, float]:
     """Return the calls between members, including calls through helpers."""
     entries: list[Any] = [entry for entry in profile.getstats() if isinstance(entry.code, CodeType)]
-    # A site costs more than all other work on its code, and most code is asked for several times.
-    codes = {id(entry.code): entry.code for entry in entries}
-    codes |= {id(call.code): call.code for entry in entries for call in entry.calls or ()}
-    sites = {number: _site_of(code) for number, code in codes.items()}
-    total = {sites[id(entry.code)]: entry.callcount for entry in entries}
+    placed = [(_site_of(entry.code), entry) for entry in entries]
+    total = {site: entry.callcount for site, entry in placed}
     ahead = {
-        sites[id(entry.code)]: {sites[id(call.code)]: call.callcount for call in entry.calls or ()}
-        for entry in entries
+        site: {_site_of(call.code): call.callcount for call in entry.calls or ()}
+        for site, entry in placed
     }
     helpers = _helpers(members, ahead)
     shares = _shares(helpers, ahead, total)
