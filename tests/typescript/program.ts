@@ -94,6 +94,10 @@ async function main(): Promise<void> {
     if (shouts.length === 3) break;
   }
   told["shouts"] = shouts;
+  for await (const { atom, events } of client.streams["oven-runs"].follow({ where: { loaf: "spelt" } })) {
+    told["spelt"] = [atom, events.map((event) => event.at_degrees)];
+    break;
+  }
   for await (const page of client.tables.loaves.follow()) {
     told["table"] = page.changes.map((change) => ("row" in change ? change.row.loaf_id : "")).sort();
     if (page.complete) break;

@@ -434,7 +434,7 @@ class AsyncAtoms(Generic[T]):
             self._asked = answer.next
             if not answer.atoms:
                 self.next = answer.next
-                if not self._follow:
+                if not self._follow and answer.next >= answer.published:
                     raise StopAsyncIteration
         atom = self._received.popleft()
         self.next = atom.number + 1
@@ -706,14 +706,29 @@ class AsyncClient:
 
     @overload
     def stream(
-        self, stream: Stream[T], start: Start = "earliest", *, follow: bool = True
+        self,
+        stream: Stream[T],
+        start: Start = "earliest",
+        *,
+        follow: bool = True,
+        where: Mapping[str, Any] | None = None,
     ) -> AsyncAtoms[T]: ...
     @overload
     def stream(
-        self, stream: str, start: Start = "earliest", *, follow: bool = True
+        self,
+        stream: str,
+        start: Start = "earliest",
+        *,
+        follow: bool = True,
+        where: Mapping[str, Any] | None = None,
     ) -> AsyncAtoms[Any]: ...
     def stream(
-        self, stream: Stream[Any] | str, start: Start = "earliest", *, follow: bool = True
+        self,
+        stream: Stream[Any] | str,
+        start: Start = "earliest",
+        *,
+        follow: bool = True,
+        where: Mapping[str, Any] | None = None,
     ) -> AsyncAtoms[Any]:
         """Return the atoms of a stream, each once and in order, for a loop.
 
@@ -721,11 +736,12 @@ class AsyncClient:
             stream: The stream, or its name.
             start: The number of the first atom, or `earliest` or `latest`.
             follow: Whether the loop waits for new atoms, without end.
+            where: The values that fields of the events must have; other events are left out, and atoms without events.
 
         Raises:
-            RequestError: The application has no such stream.
+            RequestError: The application has no such stream, or no filter can have such a name or value.
         """
-        chosen = followed(self._protocol.app, stream)
+        chosen = followed(self._protocol.app, stream, where)
         return AsyncAtoms(chosen, start, self._protocol, self._pool.run, follow=follow)
 
     @overload

@@ -1,7 +1,7 @@
 """Atoms of streams at a client: the question to a gateway, and the reading of its answer."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import urlencode
@@ -12,10 +12,12 @@ from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import Epoch
 from penstock.client.encoding import error_of, is_msgpack, path_of
 from penstock.client.operation import LONG_POLL_S, HttpResponse, OutgoingRequest
-from penstock.errors import OperationalError
+from penstock.errors import OperationalError, RequestError
 from penstock.model.application import App
+from penstock.model.event_filter import FOLLOW_FIELDS
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.stream import Stream
+from penstock.model.value_filter import texts_of_filters
 
 T = TypeVar("T")
 
@@ -64,10 +66,12 @@ class FollowedStream:
     Attributes:
         name: Its name.
         events: The type of its events; None for plain JSON.
+        only: The texts of filters, by the fields of the events.
     """
 
     name: str
     events: EventType[Any] | None
+    only: Mapping[str, str] = field(default_factory=dict)
 
     def request(self, start: Start, wait_s: float) -> OutgoingRequest:
         """Return the request for the atoms from a number on.
@@ -76,9 +80,10 @@ class FollowedStream:
             start: The first atom.
             wait_s: The seconds that the gateway may wait for an atom.
         """
-        path = f"{path_of('streams', self.name)}?from={start}"
+        fields = {**self.only, "from": str(start)}
         if wait_s > 0:
-            path += f"&wait={min(wait_s, LONG_POLL_S):.3f}"
+            fields["wait"] = f"{min(wait_s, LONG_POLL_S):.3f}"
+        path = f"{path_of('streams', self.name)}?{urlencode(fields)}"
         return OutgoingRequest("GET", path, {"Accept": JSON if self.events is None else MSGPACK})
 
     def page_request(self, after: str, wait_s: float) -> OutgoingRequest:
@@ -109,7 +114,7 @@ class FollowedStream:
             Atom(atom.atom, [decode(event) for event in atom.events], atom.time, Epoch(atom.epoch))
             for atom in answer.atoms
         ]
-        return ReceivedAtoms(atoms, answer.next)
+        return ReceivedAtoms(atoms, answer.next, answer.published)
 
     def _answer(self, response: HttpResponse, form: type[T]) -> tuple[T, Callable[[Any], Any]]:
         """Return the answer of a gateway, and the function that reads its events."""
@@ -129,22 +134,30 @@ class FollowedStream:
 
 
 class ReceivedAtoms(NamedTuple):
-    """The atoms of an answer, and the number to ask for next."""
+    """The atoms of an answer, the number to ask for next, and the number of atoms that the stream has."""
 
     atoms: list[Atom[Any]]
     next: int
+    published: int
 
 
-def followed(app: App | None, stream: Stream[Any] | str) -> FollowedStream:
+def followed(
+    app: App | None, stream: Stream[Any] | str, where: Mapping[str, Any] | None = None
+) -> FollowedStream:
     """Return the stream to follow, with the type of its events if the program knows it.
 
     Raises:
-        RequestError: The application has no such stream.
+        RequestError: The application has no such stream, or no filter can have such a name or value.
         UserError: The stream belongs to no application.
     """
+    only = texts_of_filters(where or {})
+    if taken := [name for name in only if name in FOLLOW_FIELDS]:
+        raise RequestError(
+            f"a stream is not filtered by {taken[0]}, which means something else to a gateway; look at the events in the loop"
+        )
     if isinstance(stream, Stream):
-        return FollowedStream(stream.name, stream.events)
-    return FollowedStream(stream, None if app is None else app.stream(stream).events)
+        return FollowedStream(stream.name, stream.events, only)
+    return FollowedStream(stream, None if app is None else app.stream(stream).events, only)
 
 
 class _Page(msgspec.Struct):
@@ -163,4 +176,5 @@ class _Atom(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     next: int
+    published: int
     atoms: list[_Atom]

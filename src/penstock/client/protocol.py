@@ -66,9 +66,10 @@ from penstock.errors import (
 )
 from penstock.model.application import App
 from penstock.model.call import Call, entity_type_of, returns_of
-from penstock.model.entity_page import PAGE_FIELDS, EntityPage, texts_of_filters
+from penstock.model.entity_page import PAGE_FIELDS, EntityPage
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import DELAY_MAX
+from penstock.model.value_filter import texts_of_filters
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,14 +7,11 @@ rows that the index names. All rows are those of one state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from penstock.base.ids import EntityKey, RequestId
-from penstock.base.lowering import alike
-from penstock.base.schema import decode_reference, name_of
 from penstock.engine.execute import Executor, Outcome
 from penstock.errors import (
     Corrupt,
@@ -23,15 +20,15 @@ from penstock.errors import (
     LimitExceeded,
     NoSuchEntity,
     RequestError,
-    Unencodable,
 )
 from penstock.model.application import App, unknown
 from penstock.model.context import Transaction
-from penstock.model.entity_page import LIMIT, is_filter
+from penstock.model.entity_page import LIMIT
 from penstock.model.entity_type import EntityType
 from penstock.model.index import NUL
 from penstock.model.request import decode_failure, encode_failure
 from penstock.model.right import RIGHT
+from penstock.model.value_filter import ValueFilter, value_filter
 
 _BYTES_MAX: Final = 1 << 20
 """A page ends with the row that reaches so many bytes."""
@@ -142,8 +139,8 @@ def _row_of(
 def _page_of(
     entity: EntityType, wanted: RowsWanted, executor: Executor, txn: Transaction, state: _State
 ) -> RowsFound:
-    values = {name: _value_of(entity, name, text) for name, text in wanted.where.items()}
-    fits = _filter_of(entity, values)
+    filters = _filters_of(entity, wanted.where)
+    values = {name: each.value for name, each in filters.items()}
     rows: list[tuple[str, bytes]] = []
     size = 0
     for looked, (text, row) in enumerate(
@@ -155,7 +152,8 @@ def _page_of(
         if entity.allows is not None and not _may_see(entity, text, executor, txn):
             continue
         key = entity.key_at(text)
-        if fits(entity.plain(key, row)):
+        plain = entity.plain(key, row)
+        if all(each.fits(plain[name]) for name, each in filters.items()):
             row = entity.present(key, row)
             rows.append((text, row))
             size += len(row)
@@ -208,39 +206,15 @@ def _may_see(entity: EntityType, text: str, executor: Executor, txn: Transaction
     return True
 
 
-def _filter_of(
-    entity: EntityType, values: Mapping[str, Any]
-) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a function that says whether a row has the values of all filters."""
-    wanted = {name: (entity.plain_value(name, each), each) for name, each in values.items()}
-
-    def has(plain: Any, text: Any, value: Any) -> bool:
-        # Equal values have the same text, except 1.0 and 1.00.
-        return alike(plain, text) or (
-            isinstance(value, Decimal) and plain is not None and Decimal(plain) == value
-        )
-
-    return lambda row: all(has(row[name], *each) for name, each in wanted.items())
-
-
-def _value_of(entity: EntityType, name: str, text: str) -> Any:
-    """Return the value of a filter.
+def _filters_of(entity: EntityType, where: Mapping[str, str]) -> dict[str, ValueFilter]:
+    """Return the filter of each attribute that a page names.
 
     Raises:
         RequestError: The class has no such attribute, or no value of it has such a text.
     """
-    if name not in entity.attributes:
-        raise RequestError(unknown(f"attribute of {entity.name}", name, entity.attributes))
-    annotation = entity.attributes[name]
-    if not is_filter(entity, name):
-        raise RequestError(
-            f"{entity.name}.{name}: no page is filtered by {name_of(annotation)}; ask SQL"
-        )
-    try:
-        value = msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
-        entity.plain_value(name, value)
-    except (msgspec.ValidationError, Unencodable, ValueError, TypeError) as error:
-        raise RequestError(
-            f"{entity.name}.{name}: {text!r} is no {name_of(annotation)}: {error}"
-        ) from error
-    return value
+    if lacking := [name for name in where if name not in entity.attributes]:
+        raise RequestError(unknown(f"attribute of {entity.name}", lacking[0], entity.attributes))
+    return {
+        name: value_filter(f"{entity.name}.{name}", entity.attributes[name], text)
+        for name, text in where.items()
+    }

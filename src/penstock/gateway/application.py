@@ -159,7 +159,7 @@ class Gateway:
             else:
                 request.principal = self.authenticator.identify(scope["headers"], scope["method"])
         if scope["query_string"]:
-            request.take_query(endpoint.fields)
+            request.take_query(endpoint.fields, has_filters=endpoint.has_filters)
         if endpoint.check is not None:
             endpoint.check(request.principal)
 

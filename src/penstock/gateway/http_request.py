@@ -109,9 +109,10 @@ class HttpRequest:
         method: str = self._scope["method"]
         return method
 
-    def take_query(self, fields: frozenset[str] | None) -> None:
+    def take_query(self, fields: frozenset[str] | None, *, has_filters: bool) -> None:
         """Read the query string, whose fields the route has declared; None: the application's handler checks them."""
-        self._query = query_of(self._scope["query_string"], fields)
+        known = None if has_filters else fields
+        self._query = query_of(self._scope["query_string"], known)
         self._fields = fields
 
     def query(self) -> dict[str, str]:

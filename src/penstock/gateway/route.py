@@ -159,6 +159,7 @@ class Route:
         parameters: The parameters; those of the query string are its only fields.
         fields: Fields of the query string that the document does not show; None: any field, because they are the
             arguments of the application's own handler.
+        has_filters: Whether the handler takes any other field, too: the name of an attribute, and the value that it must have.
         body: The content of the body; None: the body is ignored.
         is_body_required: Whether there must be a body.
         answers: The responses without an error.
@@ -176,6 +177,7 @@ class Route:
     right: Right = OF_TARGET
     parameters: tuple[Parameter, ...] = ()
     fields: tuple[str, ...] | None = ()
+    has_filters: bool = False
     body: Content | None = None
     is_body_required: bool = True
     answers: tuple[Answer, ...] = ()
@@ -321,6 +323,7 @@ class Endpoint:
 
     Attributes:
         fields: The fields of its query string; None: they are the arguments of the application's own handler.
+        has_filters: Whether there may be others.
         is_open: Whether it needs no credential, and is served while the gateway drains.
         is_signed: Whether the handler finds the principal.
         takes_ticket: Whether a ticket may stand for a credential.
@@ -330,6 +333,7 @@ class Endpoint:
     handler: Handler
     route_kind: str
     fields: frozenset[str] | None
+    has_filters: bool
     is_open: bool
     is_signed: bool
     takes_ticket: bool
@@ -377,6 +381,7 @@ class Router:
             handler,
             route.kind,
             route.query_fields,
+            route.has_filters,
             route.right is OPEN,
             route.right is SIGNED,
             TICKET in route.parameters,

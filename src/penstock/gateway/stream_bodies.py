@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 
 from penstock.gateway.responses import json_of
 from penstock.journal.atoms import StreamAtom, opened_atom
+from penstock.model.event_filter import EventFilter
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.stream import Stream
 
@@ -71,22 +72,19 @@ class StreamsBody(Struct, frozen=True):
 
 
 class AtomBatch(NamedTuple):
-    """Consecutive atoms of a stream.
+    """Atoms of a stream: all from a number to another one, or those with events that a follower wants.
 
     Attributes:
         start: The number of the first atom, which may not exist yet.
+        next: The number after the last atom.
         published: The number of atoms that the stream has.
     """
 
     stream: Stream[Any]
     start: int
+    next: int
     atoms: Sequence[StreamAtom]
     published: int
-
-    @property
-    def next(self) -> int:
-        """The number after the last atom."""
-        return self.start + len(self.atoms)
 
 
 Rendering = Callable[[AtomBatch], bytes]
@@ -114,14 +112,25 @@ def msgpack_body(batch: AtomBatch) -> bytes:
 
 def server_sent_events(batch: AtomBatch) -> bytes:
     """Return a batch as server-sent events; the id of each is the number of the atom."""
-    return b"".join(
+    events = [
         b"id: %d\ndata: %b\n\n" % (atom.number, json_of(json_atom(batch.stream, atom)))
         for atom in batch.atoms
-    )
+    ]
+    last = batch.next - 1
+    if last >= batch.start and (not batch.atoms or batch.atoms[-1].number < last):
+        # Without data it is no event: after a cut, the follower goes on behind the atoms that it does not want.
+        events.append(b"id: %d\n\n" % last)
+    return b"".join(events)
 
 
 def _body(batch: AtomBatch, atoms: list[AtomBody]) -> AtomsBody:
     return AtomsBody(batch.stream.name, batch.start, batch.next, batch.published, atoms)
+
+
+def fitting_part(stream: Stream[Any], atom: StreamAtom, only: EventFilter) -> StreamAtom | None:
+    """Return an atom with the events that fit a filter; None if there are none."""
+    events = only.part_of(_decode(opened_atom(stream.events, atom.events)))
+    return atom._replace(events=_pack(events)) if events else None
 
 
 def json_atom(stream: Stream[Any], atom: StreamAtom) -> AtomBody:

@@ -285,11 +285,6 @@ class EntityType:
         object.__setattr__(instance, "__dict__", dict(values))
         return instance
 
-    def plain_value(self, name: str, value: Any) -> Any:
-        """Return the value of an attribute as `plain` returns it."""
-        lower = self._lowers.get(name)
-        return msgspec.msgpack.decode(_encode(value if lower is None else lower(value)))
-
     def encode_change(self, values: Mapping[str, Any], before: bytes | None) -> bytes | None:
         """Encode attributes; return None if they are equal to the row `before`.
 

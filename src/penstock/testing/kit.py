@@ -58,13 +58,14 @@ from penstock.model.application import App, unknown
 from penstock.model.call import Call, Calling, entity_type_of, returns_of
 from penstock.model.control import Erase
 from penstock.model.effect import RUNNING, TRIES, Final, Outcome, RunningEffect, plan_of
-from penstock.model.entity_page import LIMIT, EntityPage, texts_of_filters
+from penstock.model.entity_page import LIMIT, EntityPage
 from penstock.model.entity_type import EntityType
 from penstock.model.principal import Principal, encode_rights
 from penstock.model.reply import Reply, caller_of
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
+from penstock.model.value_filter import texts_of_filters
 from penstock.model.waiting_effect import Settlement, WaitingEffect
 from penstock.process.erasures import subject_named
 from penstock.runtime.generators.run import GeneratorState

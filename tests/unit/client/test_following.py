@@ -60,6 +60,32 @@ def test_atoms_have_their_types(
         assert plain.events[0] == {"item": "tea", "day": "2026-11-22", "at": "2026-11-22T09:00:00Z"}
 
 
+def test_clients_follow_a_part_of_a_stream(
+    running: tuple[RunningGateway, httpx.Client, Journal],
+) -> None:
+    """`where` chooses events; a loop without an end goes on over atoms that it does not want."""
+    gateway, _, journal = running
+    tea = Sale("tea", date(2026, 11, 22), datetime(2026, 11, 22, 9, tzinfo=UTC))
+    milk = Sale("milk", date(2026, 11, 23), datetime(2026, 11, 23, 9, tzinfo=UTC))
+    publish(journal, {"sales": [[milk]] * 10_001 + [[tea, milk], [milk]]})
+    with Client(gateway.url, app) as client:
+        atoms = client.stream(sales, where={"day": date(2026, 11, 22)}, follow=False)
+        assert [(atom.number, atom.events) for atom in atoms] == [(10_001, [tea])]
+        assert atoms.next == 10_003
+        with pytest.raises(RequestError, match="not filtered by limit"):
+            client.stream(sales, where={"limit": 1})
+        with pytest.raises(RequestError, match="did you mean item"):
+            list(client.stream(sales, where={"itme": "tea"}, follow=False))
+
+    async def one() -> list[Sale]:
+        async with AsyncClient(gateway.url, app) as client:
+            async for atom in client.stream(sales, where={"item": "tea"}):
+                return atom.events
+        raise AssertionError
+
+    assert asyncio.run(one()) == [tea]
+
+
 def test_each_atom_comes_once_over_a_broken_network(
     running: tuple[RunningGateway, httpx.Client, Journal],
 ) -> None:

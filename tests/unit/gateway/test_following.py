@@ -215,6 +215,56 @@ def test_an_event_stream_continues_after_a_cut(tmp_path: Path) -> None:
         assert got == list(range(40))
 
 
+SALE = {"item": "tea", "day": date(2026, 11, 22), "at": datetime(2026, 11, 22, 9, tzinfo=UTC)}
+COFFEE = SALE | {"item": "coffee"}
+
+
+def test_a_follower_takes_the_events_that_it_names(tmp_path: Path) -> None:
+    """Other events are left out, and atoms without events; numbers count all atoms."""
+    with counting(tmp_path) as (_, client, journal):
+        publish(journal, {"sales": [[SALE, COFFEE], [SALE], [], [COFFEE, COFFEE], [SALE]]})
+        body = client.get("/streams/sales?item=coffee").json()
+        shown = {each["atom"]: [sale["item"] for sale in each["events"]] for each in body["atoms"]}
+        assert shown == {0: ["coffee"], 3: ["coffee", "coffee"]}
+        assert (body["from"], body["next"], body["published"]) == (0, 5, 5)
+        body = client.get("/streams/sales?item=coffee&day=2026-11-22&limit=1").json()
+        assert (len(body["atoms"]), body["next"]) == (1, 1)
+        packed = client.get("/streams/sales?item=tea", headers={"Accept": "application/msgpack"})
+        atoms = msgspec.msgpack.decode(packed.content)["atoms"]
+        assert [(each["atom"], each["events"]) for each in atoms] == [
+            (number, [SALE | {"day": "2026-11-22"}]) for number in (0, 1, 4)
+        ]
+        failed = FailedAtom("numbers", "r#1", "aborted", "no", ())
+        publish(journal, {"double-failed": [[failed], [failed]]})
+        assert numbers_of(client.get("/streams/double-failed?code=aborted&from=1")) == [1]
+        for query, words in (("itm=tea", "did you mean item"), ("day=now", "'now' is no date")):
+            refused = client.get(f"/streams/sales?{query}")
+            assert (refused.status_code, code(refused)) == (400, "request")
+            assert words in refused.json()["error"]["message"]
+
+
+def test_a_filtered_follower_waits_over_other_events(tmp_path: Path) -> None:
+    """A wait ends with an event that fits; an event stream tells the last atom, so a follower begins behind it."""
+    with counting(tmp_path) as (_, client, journal):
+        answers: list[dict[str, Any]] = []
+        waiting = threading.Thread(
+            target=lambda: answers.append(client.get("/streams/sales?item=tea&wait=60").json())
+        )
+        waiting.start()
+        for sale in (COFFEE, COFFEE, SALE):
+            publish(journal, {"sales": [[sale]]})
+        waiting.join()
+        [atom] = answers[0]["atoms"]
+        assert (atom["atom"], answers[0]["next"]) == (2, 3)
+        late = client.get("/streams/sales?item=tea&from=3&wait=0.01").json()
+        assert (late["atoms"], late["next"]) == ([], 3)
+        publish(journal, {"sales": [[COFFEE]]})
+        with client.stream("GET", "/streams/sales?item=tea", headers=STREAM) as answer:
+            lines = [line for line, _ in zip(answer.iter_lines(), range(7), strict=False)]
+        assert [line for line in lines if line.startswith("id")] == ["id: 2", "id: 3"]
+        assert sum(line.startswith("data") for line in lines) == 1
+
+
 def test_removed_atoms_are_gone_with_the_oldest_number(tmp_path: Path) -> None:
     """A follower behind retention gets 410 and the oldest number, also one with the id of an event."""
     with counting(tmp_path) as (_, client, journal):

@@ -242,6 +242,7 @@ def test_streams_and_tables(told: dict[str, object]) -> None:
     """Appends are atoms, and followers see each of them, and each row."""
     assert told["appended"] == [2, 1]
     assert told["shouts"] == ["0 220 degrees!", "0 200 degrees!", "1 1 degrees!"]
+    assert told["spelt"] == [0, [200]]
     rows = told["table"]
     assert isinstance(rows, list)
     assert {"rye", "spelt", "a/b ü?#"} < set(rows)

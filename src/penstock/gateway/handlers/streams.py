@@ -43,6 +43,7 @@ from penstock.gateway.stream_bodies import (
     Rendering,
     StreamBody,
     StreamsBody,
+    fitting_part,
     json_body,
     msgpack_body,
     server_sent_events,
@@ -63,6 +64,7 @@ from penstock.journal.as_of import epoch_as_of
 from penstock.journal.atoms import AtomReader, StreamAtom
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App, unknown
+from penstock.model.event_filter import FOLLOW_FIELDS, EventFilter, event_filter
 from penstock.model.streams.flow import Workflow
 from penstock.model.streams.published_table import PublishedTable
 from penstock.model.streams.routing import RequestSink, Sequencer, Split, Splitter
@@ -75,12 +77,17 @@ _KEPT: Final = 256
 
 
 class Question(NamedTuple):
-    """The question of a follower."""
+    """The question of a follower.
+
+    Attributes:
+        only: The events that it wants; None: all.
+    """
 
     stream: Stream[Any]
     start: int
     limit: int
     rendering: Rendering
+    only: EventFilter | None = None
 
 
 class RenderedBatch(NamedTuple):
@@ -176,17 +183,23 @@ class SharedBatches:
             self._kept_bytes -= len(oldest.body)
 
     def _read(self, question: Question) -> RenderedBatch:
-        stream, start, limit, rendering = question
+        stream, start, limit, rendering, only = question
         atoms: list[StreamAtom] = []
-        size = 0
+        following, size = start, 0
         for atom in self._reader.atoms(stream.name, start):
-            atoms.append(atom)
+            following += 1
             size += len(atom.events)
-            if len(atoms) >= limit or size >= _BATCH_BYTES:
+            wanted = atom if only is None else fitting_part(stream, atom, only)
+            if wanted is not None:
+                atoms.append(wanted)
+            if len(atoms) >= limit or size >= _BATCH_BYTES or following - start >= _LIMIT_MAX:
                 break
-        batch = AtomBatch(stream, start, atoms, self._reader.published(stream.name))
-        then, count = question._replace(start=batch.next), len(atoms)
-        return RenderedBatch(rendering(batch), count, batch.next, batch.published, then, count > 0)
+        published = self._reader.published(stream.name)
+        batch = AtomBatch(stream, start, following, atoms, published)
+        then, count = question._replace(start=following), len(atoms)
+        # An event stream tells the number of the last atom, also of one that the follower does not want.
+        is_news = count > 0 or (rendering is server_sent_events and following > start)
+        return RenderedBatch(rendering(batch), count, following, published, then, is_news)
 
 
 HEARTBEAT: Final = b":\n\n"
@@ -444,6 +457,7 @@ class StreamHandler:
                 {"type": "string", "pattern": r"^\d{1,18}$"},
             ),
         ),
+        has_filters=True,
         answers=(Answer("The atoms.", {}, SHOWN),),
         errors=(410,),
     )
@@ -451,7 +465,8 @@ class StreamHandler:
         """Follow a stream.
 
         Returns atoms in their order, each with its number, its events, the time of the request that caused it, and its
-        epoch. `next` is the number to ask for next. With `Accept: text/event-stream` the response does not end: each
+        epoch. Each other field of the query string is the name of a field of the events, and the value that it must have;
+        other events are left out. `next` is the number to ask for next. With `Accept: text/event-stream` the response does not end: each
         atom is a server-sent event, whose id is its number. An atom that retention has removed is refused with `gone`,
         and the header `Penstock-Oldest-Atom` has the oldest number.
         """
@@ -461,9 +476,13 @@ class StreamHandler:
         text = request.field("limit", str(_LIMIT_DEFAULT))
         limit = whole_number("limit", text, "is not a number of atoms", 1, _LIMIT_MAX)
         form = self._form(request, server_sent_events, msgpack_body, json_body)
+        texts = {
+            each: value for each, value in request.query().items() if each not in FOLLOW_FIELDS
+        }
+        only = event_filter(stream, texts) if texts else None
         try:
             start = await self._start(request, name, request.field("from", EARLIEST))
-            return await self._followed(request, Question(stream, start, limit, form))
+            return await self._followed(request, Question(stream, start, limit, form, only))
         except Gone as error:
             return response_of(error, {OLDEST_ATOM: str(error.oldest)})
 
@@ -562,11 +581,15 @@ class StreamHandler:
         wait_s = request.wait_s("wait", 0.0, _WAIT_MAX_S)
         stream = question.stream
         batch = await self._batches.newest(question)
-        if not batch.is_news and wait_s > 0 and request.verb == "GET":
-            with self._connections.staying(), self._metrics.following(stream.name, question.start):
-                if await self._published(stream.name, question.start, wait_s, request.gone()):
-                    self._check(request, stream.name)
-                    batch = await self._batches.at(question, self._tail.epoch)
+        until = time.monotonic() + wait_s
+        # Of the atoms that come, a follower may want none.
+        while not batch.is_news and time.monotonic() < until and request.verb == "GET":
+            with self._connections.staying(), self._metrics.following(stream.name, batch.next):
+                left_s = max(0.0, until - time.monotonic())
+                if not await self._published(stream.name, batch.next, left_s, request.gone()):
+                    break
+                self._check(request, stream.name)
+                batch = await self._batches.at(batch.then, self._tail.epoch)
         body = self._sent(stream, batch).body
         is_packed = MSGPACK in request.headers.get("accept", "")
         media_type = MSGPACK if is_packed else JSON

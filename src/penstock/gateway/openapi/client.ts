@@ -159,6 +159,8 @@ export interface SubscribeOptions {
 export interface FollowOptions extends Options {
   /** The number of the first atom; `earliest`, the default, is the oldest one that is held, `latest` the next new one. */
   from?: number | bigint | "earliest" | "latest";
+  /** The values that fields of the events must have; other events, and atoms without events, are left out. */
+  where?: PageOf["where"];
 }
 
 /** A stream that can be followed. */
@@ -175,7 +177,10 @@ export class Followed<Event> {
   async *follow(options: FollowOptions = {}): AsyncGenerator<Atom<Event>, void, undefined> {
     let from: number | bigint | string = options.from ?? "earliest";
     for (;;) {
-      const path = `/streams/${segment(this.name)}?from=${from}&wait=${this.gateway.pollS(options)}`;
+      const fields = fieldsOf(options.where);
+      fields.append("from", String(from));
+      fields.append("wait", String(this.gateway.pollS(options)));
+      const path = `/streams/${segment(this.name)}?${fields.toString()}`;
       const page = (await this.gateway.ask({ verb: "GET", path }, options)) as { next: Integer; atoms: Atom<Event>[] };
       yield* page.atoms;
       from = page.next;
@@ -299,9 +304,8 @@ class Gateway {
 
   /** Return the function that lists the entities of a class in pages. */
   listing<Attributes>(entity: string): (page?: PageOf, options?: Options) => Promise<EntityPage<Attributes>> {
-    return async ({ after, limit, where = {} } = {}, options = {}) => {
-      const fields = new URLSearchParams();
-      for (const [name, value] of Object.entries(where)) fields.append(name, String(value));
+    return async ({ after, limit, where } = {}, options = {}) => {
+      const fields = fieldsOf(where);
       if (after !== undefined && after !== null) fields.append("after", after);
       if (limit !== undefined) fields.append("limit", String(limit));
       const path = `/entities/${segment(entity)}?${fields.toString()}`;
@@ -651,6 +655,13 @@ function hint(requestId: string | undefined): string {
   return requestId === undefined
     ? ""
     : `; the request may have been accepted, and takes effect once: ask again with requestId "${requestId}"`;
+}
+
+/** Return the filters of a page or a stream as fields of a query string. */
+function fieldsOf(where: PageOf["where"] = {}): URLSearchParams {
+  const fields = new URLSearchParams();
+  for (const [name, value] of Object.entries(where)) fields.append(name, String(value));
+  return fields;
 }
 
 /** A part of a path. A URL cannot hold the parts `.` and `..`, and an empty part is no key. */

@@ -74,14 +74,16 @@ from penstock.gateway.stream_bodies import AtomsBody, FailedAtomBody
 from penstock.gateway.table_pages import PageBody
 from penstock.model.application import App
 from penstock.model.declaration import CREATIONS, RESERVED
-from penstock.model.entity_page import is_filter
+from penstock.model.entity_page import PAGE_FIELDS
 from penstock.model.entity_type import EntityType
+from penstock.model.event_filter import filters_of
 from penstock.model.route import SHOW
 from penstock.model.route import Route as AppRoute
 from penstock.model.signature import Signature
 from penstock.model.streams.failed_atom import FailedAtom
 from penstock.model.streams.published_table import PublishedTable
 from penstock.model.streams.stream import Stream
+from penstock.model.value_filter import has_filter
 
 REFUSED: Final = {
     "not-found": (404, "The path or the request does not exist."),
@@ -323,7 +325,7 @@ class Operations:
     def _filters(self, entity: EntityType) -> Iterator[Parameter]:
         """Yield a field of the query string for each attribute that a page can be filtered by."""
         for name, annotation in entity.constrained.items():
-            if is_filter(entity, name):
+            if name not in PAGE_FIELDS and has_filter(entity.attributes[name]):
                 text = f"Only entities with this value of `{name}`."
                 yield Parameter(name, "query", text, self._schemas.read(annotation))
 
@@ -381,7 +383,18 @@ class Operations:
         is_failed = stream.annotation is FailedAtom
         event = _FAILED_ATOM if is_failed else self._schemas.written(stream.annotation)
         atom = {"properties": {"events": {"type": "array", "items": event}}}
-        route = replace(_FOLLOW, path=f"/streams/{stream.name}", name=f"follow.{stream.name}")
+        filters = (
+            Parameter(
+                name, "query", f"Only events with this value of `{name}`.", self._schemas.read(each)
+            )
+            for name, each in filters_of(stream).items()
+        )
+        route = replace(
+            _FOLLOW,
+            path=f"/streams/{stream.name}",
+            name=f"follow.{stream.name}",
+            parameters=(*_FOLLOW.parameters, *filters),
+        )
         body = {**_ATOMS, "properties": {"atoms": {"items": atom}}}
         return _followed(route, f"Follow stream {stream.name}.", body)
 

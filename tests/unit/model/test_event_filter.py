@@ -1,0 +1,166 @@
+"""Filters of followed streams: an event fits if its fields have the values, whatever the kind of the record."""
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from penstock import App, Entity, RequestError, key, stream
+from penstock.model.event_filter import event_filter, filters_of
+from penstock.model.streams.stream import Stream
+from penstock.model.value_filter import texts_of_filters
+
+
+class Size(Enum):
+    SMALL = 1
+    LARGE = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Size":
+        raise AssertionError("a gateway runs no code of the application")
+
+
+class Shop(Entity):
+    name: str = key()
+
+
+@dataclass
+class Sale:
+    item: str
+    price: Decimal
+    size: Size
+    shop: Shop
+    day: date | None = None
+    way: Literal["cash", "card"] = "cash"
+    tags: tuple[str, ...] = ()
+    limit: int = 0
+
+
+class Point(NamedTuple):
+    x: int
+    y: float = 0.5
+
+
+class Note(TypedDict):
+    text: str
+    level: NotRequired[int]
+
+
+class Paid(msgspec.Struct, tag=True):
+    order: int
+    amount: int
+
+
+class Sent(msgspec.Struct, tag=True, rename="camel"):
+    order: int
+    by_whom: str = "post"
+
+
+sold, points = stream("sold", Sale), stream("points", Point)
+notes, facts = stream("notes", Note), stream("facts", Paid | Sent)
+app = App("filters", Shop, sold, points, notes, facts)
+
+
+def fitting(source: Stream[Any], events: Sequence[Any], **where: Any) -> list[Any]:
+    """Return the events that fit."""
+    only = event_filter(source, texts_of_filters(where))
+    stored = [msgspec.msgpack.decode(source.events.encode(event)) for event in events]
+    kept = only.part_of(stored)
+    return [event for event, data in zip(events, stored, strict=True) if data in kept]
+
+
+SALES = [
+    Sale("tea", Decimal("1.00"), Size.SMALL, Shop("a")),
+    Sale("tea", Decimal(2), Size.LARGE, Shop("b"), date(2026, 11, 28), "card"),
+    Sale("null", Decimal(2), Size.LARGE, Shop("a"), way="card"),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"item": "tea"}, [0, 1]),
+        ({"item": "null"}, [2]),
+        ({"price": Decimal("1")}, [0]),
+        ({"price": 2}, [1, 2]),
+        ({"size": Size.LARGE, "shop": Shop("a")}, [2]),
+        ({"shop": "b"}, [1]),
+        ({"day": date(2026, 11, 28)}, [1]),
+        ({"day": None}, [0, 2]),
+        ({"way": "card"}, [1, 2]),
+        ({"item": "coffee"}, []),
+    ],
+)
+def test_fields_have_the_values(where: dict[str, Any], expected: list[int]) -> None:
+    """Values of all single types are named as in JSON, and equal Decimals are equal."""
+    assert fitting(sold, SALES, **where) == [SALES[each] for each in expected]
+
+
+@given(some.lists(some.builds(Point, some.integers(-2, 2), some.sampled_from([0.5, 1.0, -0.0]))))
+def test_a_filter_is_equality(events: list[Point]) -> None:
+    """The events that fit are those whose fields are equal."""
+    for x in range(-2, 3):
+        for y in (0.5, 1.0, 0.0):
+            wanted = [event for event in events if (event.x, event.y) == (x, y)]
+            assert fitting(points, events, x=x, y=y) == wanted
+
+
+def test_a_field_that_is_left_out_fits_no_value() -> None:
+    """A key of a TypedDict that is not required has no default."""
+    events: list[Note] = [{"text": "a"}, {"text": "a", "level": 0}]
+    assert fitting(notes, events, level=0) == [events[1]]
+    assert fitting(notes, events, text="a") == events
+
+
+def test_an_event_from_before_a_field_has_its_default() -> None:
+    """A field that a later version added counts with its default, as a handler sees it."""
+    only = event_filter(sold, {"way": "cash"})
+    old = {"item": "tea", "price": "1", "size": 1, "shop": "a"}
+    assert only.part_of([old, old | {"way": "card"}]) == [old]
+    assert event_filter(points, {"y": "0.5"}).part_of([[1], [1, 2.0]]) == [[1]]
+
+
+def test_one_of_several_records_is_chosen_by_its_tag() -> None:
+    """The tag is a field; only those events fit that have all named fields, by their names in JSON."""
+    events = [Paid(1, 5), Sent(1), Sent(2, "hand")]
+    assert fitting(facts, events, order=1) == [Paid(1, 5), Sent(1)]
+    assert fitting(facts, events, type="Sent") == [Sent(1), Sent(2, "hand")]
+    assert fitting(facts, events, byWhom="post") == [Sent(1)]
+    assert fitting(facts, events, amount=5, byWhom="post") == []
+    assert set(filters_of(facts)) == {"type", "order", "amount", "byWhom"}
+
+
+@pytest.mark.parametrize(
+    ("source", "texts", "words"),
+    [
+        (sold, {"itm": "tea"}, "did you mean item"),
+        (sold, {"tags": "tea"}, "'tags'"),
+        (sold, {"limit": "1"}, "'limit'"),
+        (sold, {"price": "much"}, "sold: price: 'much' is no Decimal"),
+        (sold, {"size": "3"}, "its values are 1, 2"),
+        (sold, {"way": "gold"}, "way"),
+        (facts, {"type": "Lost"}, "'Lost'"),
+        (stream("words", str), {"word": "a"}, "the events of words are str"),
+    ],
+)
+def test_wrong_filters_are_refused(source: Stream[Any], texts: dict[str, str], words: str) -> None:
+    """The message names the field and the values; a field of the question itself is no filter."""
+    with pytest.raises(RequestError) as refused:
+        event_filter(source, texts)
+    assert words in str(refused.value)
+
+
+def test_equal_filters_share_a_reading() -> None:
+    """Followers that want the same are served together."""
+    one = event_filter(points, {"x": "1", "y": "1"})
+    assert operator.eq(one, event_filter(points, {"y": "1", "x": "1"}))
+    assert hash(one) == hash(event_filter(points, {"y": "1", "x": "1"}))
+    assert one != event_filter(points, {"x": "1"})
