@@ -21,7 +21,8 @@ from penstock.deployment.loading import load_app
 from penstock.deployment.side_modules import load_aside
 from penstock.engine.built_indexes import index_updates
 from penstock.engine.limits import Limits
-from penstock.errors import ConfigError, NotUnique, Unencodable
+from penstock.engine.rows import RowsWanted
+from penstock.errors import ConfigError, NotUnique, StateUnavailable, Unencodable
 from penstock.exchange.import_order import ImportOrder
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
@@ -35,6 +36,8 @@ from penstock.orders.order import Place
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
+from penstock.runtime.reads.messages import ReadCall
+from penstock.runtime.reads.reader import CallReader
 from penstock.testing import Kit
 from tests.differential.committed import answers_of, state_of
 from tests.differential.inline import Inline
@@ -289,6 +292,68 @@ def test_an_index_changes_under_its_name(pets: Pets) -> None:
     ):
         replayed = replay(past, versions, Limits(), past.span(None, None), lambda *_: None)
     assert replayed.divergence is None
+
+
+READING = """
+from penstock import readonly
+
+@readonly
+@transactional
+def eldest() -> list[str]:
+    return [pet.name for pet in Pet.by_age(last=2)]
+
+@readonly
+@transactional
+def age(name: str) -> int:
+    return Pet(name).age
+"""
+
+
+def asked(reader: CallReader, app: App) -> list[object]:
+    calls: tuple[Call[Any], ...] = (
+        Call("", None, "eldest", (), {}),
+        Call("", None, "age", ("p6",), {}),
+    )
+    replies: list[object] = []
+    for number, call in enumerate(calls):
+        try:
+            replies.append(
+                reader.reply(ReadCall(RequestId(f"q{number}"), encoded(app, call)[0])).value()
+            )
+        except StateUnavailable as refused:
+            replies.append(str(refused))
+    return replies
+
+
+def test_a_reader_with_former_code_uses_no_index_that_has_changed(pets: Pets) -> None:
+    """Its lookups are refused until it has the code in force: their rows are those of another index. Other calls go on."""
+    for name, index, lookup in (
+        ("former", "index(order='age')", "by_age(last=2)"),
+        ("present", "index('age', order='chip')", "by_age(6, last=2)"),
+    ):
+        attributes = f"chip: str = ''; age: int = 0; by_age = {index}"
+        parts = {"attributes": attributes, "members": ", eldest, age"}
+        pets.version(name, {**parts, "more": READING.replace("by_age(last=2)", lookup)})
+    pets.deploy("former")
+    pets.use("former")
+    former = pets.app
+
+    with closing(CallReader(former, pets.data, Limits())) as reader:
+        assert asked(reader, former) == [["p34", "p6"], 6]
+        pets.deploy("present")
+        assert pets.answer() is None
+        refused, found = asked(reader, former)
+        assert "index Pet.by_age is not that of the code in force" in str(refused)
+        assert found == 6
+    pets.use("present")
+    page = ReadCall(RequestId("page"), b"", rows=RowsWanted("Pet", where={"age": "6"}))
+    with closing(CallReader(pets.app, pets.data, Limits())) as reader:
+        assert asked(reader, pets.app) == [["p34", "p6"], 6]
+        assert reader.reply(page).error is None
+        pets.deploy("former")
+        assert pets.answer() is None
+        with pytest.raises(StateUnavailable, match=r"Pet\.by_age is not that of the code"):
+            reader.reply(page)
 
 
 def test_an_import_changes_indexes(pets: Pets, tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ from penstock.errors import (
 from penstock.files.roots import journal_root
 from penstock.journal.api import newest_epoch
 from penstock.journal.delta import DeltaJournal
-from penstock.journal.deployments import Deployments, deployment_at
+from penstock.journal.deployments import NAME, Deployment, Deployments, deployment_at
 from penstock.log.clock import time_after
 from penstock.model.application import App
 from penstock.model.context import Read
-from penstock.model.index import name_in
+from penstock.model.index import name_in, prefix_of
 from penstock.model.reply import Reply, failure_of, raised_by
 from penstock.model.request import encode_failure
 from penstock.process.data_directory import DataDirectory
@@ -89,6 +89,49 @@ def _check_indexes(data: Path, app: App, journal: DeltaJournal) -> None:
         )
 
 
+class _UsableIndexes:
+    """Refuses lookups by an index whose rows are not those of the application: other code keeps the index, or none does."""
+
+    def __init__(self, data: Path, app: App) -> None:
+        self._app = app
+        self._deployments = Deployments(journal_root(data))
+        self._stamp: object = None
+        self._every: tuple[Deployment, ...] = ()
+        self._epoch = BEFORE_FIRST
+        self._unusable: dict[str, str] = {}
+        self.refusal = ""
+
+    def guarded(self, get: Read, epoch: Epoch) -> Read:
+        """Return a function that reads the state of an epoch, and raises `StateUnavailable` for a row of such an index."""
+        if self._app.indexes and epoch > self._epoch:
+            self._look(epoch)
+            self._epoch = epoch
+        unusable, self.refusal = self._unusable, ""
+        if not unusable:
+            return get
+
+        def checked(key: EntityKey) -> bytes | None:
+            for prefix, name in unusable.items():
+                if key.startswith(prefix):
+                    self.refusal = f"the index {name} is not that of the code in force, which this process loads; send the call again"
+                    raise StateUnavailable(self.refusal)
+            return get(key)
+
+        return checked
+
+    def _look(self, epoch: Epoch) -> None:
+        stamp = self._deployments.root.stamp(NAME)
+        if stamp != self._stamp:
+            self._every = self._deployments.every()
+            self._stamp = stamp
+        # The epoch before the first one of a deployment changes the indexes.
+        in_force = deployment_at(self._every, Epoch(epoch + 1))
+        # Nothing is recorded of programs that belong to Penstock.
+        there = self._app.indexes if in_force is None else in_force.indexes
+        wrong = self._app.indexes.items() - there.items()
+        self._unusable = {prefix_of(place): name_in(place) for place, _ in wrong}
+
+
 class CallReader:
     """Answers questions about one application, one at a time."""
 
@@ -105,6 +148,7 @@ class CallReader:
         self._stores = DataDirectory(data).open_stores(self._journal)
         # Random values of a read tell nothing about those of a request with the same id.
         self._secret = blake2b(_PURPOSE, key=self._journal.secret).digest()
+        self._usable_indexes = _UsableIndexes(data, app)
         self._get: Read = _nothing
         self._items_of: ItemsOf = _no_items
         self._task = self._new_task()
@@ -139,7 +183,8 @@ class CallReader:
             try:
                 with self._newest() as state:
                     yield Started(state.epoch)
-                    self._get, self._items_of = state.get, state.items_of
+                    self._get = self._usable_indexes.guarded(state.get, state.epoch)
+                    self._items_of = state.items_of
                     now_us = time_after(state.time_us)
                     yield from self._run(question, now_us)
                     return
@@ -149,7 +194,8 @@ class CallReader:
                 failure = error
                 self._stores.examine()  # deletes damaged stores; the next attempt rebuilds them
             self._task = self._new_task()  # the former one keeps the error
-        raise StateUnavailable("no epoch could be read") from failure
+        why = self._usable_indexes.refusal or "no epoch could be read"
+        raise StateUnavailable(why) from failure
 
     @contextmanager
     def _newest(self) -> Iterator[_State]:
@@ -196,7 +242,7 @@ class CallReader:
             return ReadOutcome(rows.error, rows.reply)
         outcome = self._task.run(0, call.request_id, call.body, now_us)
         if outcome is None:
-            raise StateUnavailable("an entity could not be read")
+            raise StateUnavailable(self._usable_indexes.refusal or "an entity could not be read")
         if outcome.writes:
             changed = next(iter(outcome.writes))
             raise ReadonlyViolation(
