@@ -217,15 +217,16 @@ def test_killed_view_loses_nothing(tmp_path: Path) -> None:
 
 def test_killed_view_leaves_no_child(tmp_path: Path) -> None:
     """The queries of a killed view, and the child that waits for one, end with it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.asking_process", str(tmp_path)],
-        cwd=TOP,
-    )
-    view = psutil.Process(process.pid)
-    wait_for(lambda: len(view.children()) == 2, "a query that runs, and a spare child")
-    children = view.children()
-    process.kill()
-    process.wait()
+    command = [sys.executable, "-m", "tests.faults.asking_process", str(tmp_path)]
+    with subprocess.Popen(command, cwd=TOP, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline()
+            view = psutil.Process(process.pid)
+            wait_for(lambda: len(view.children()) == 2, "a query that runs, and a spare child")
+            children = view.children()
+        finally:
+            process.kill()
     gone, alive = psutil.wait_procs(children, timeout=DEADLINE_S)
     assert len(gone) == 2
     assert alive == []

@@ -7,6 +7,7 @@ useless after their epoch; those of a run that was killed stay for a day.
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -114,9 +115,10 @@ class UsedFiles:
             by_several: Whether several tasks have run it; the store is not asked otherwise.
         """
         begin = f"e{epoch}-"
-        for path in self._scratch.iterdir():  # `glob` would compile a pattern for each epoch
-            if path.name.startswith(begin):
-                path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # all files of the epoch may be in the store
+            for path in self._scratch.iterdir():  # `glob` would compile a pattern for each epoch
+                if path.name.startswith(begin):
+                    path.unlink(missing_ok=True)
         if by_several:
             self._remove_far(lambda _, name: name.startswith(f"{self._scratch.name}-e{epoch}-"))
 
