@@ -34,6 +34,7 @@ from penstock.process.tampering import (
     refuse_changes,
     set_handler,
     setitimer,
+    take_pending,
 )
 
 T = TypeVar("T")
@@ -146,8 +147,7 @@ class Guard:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if self._timed:
             self._insists_until_s = 0.0  # else a tick that is late starts the timer again
-            setitimer(signal.ITIMER_REAL, 0)
-            setitimer(signal.ITIMER_PROF, 0)
+            _end_timers()
         self._executor.isolation.end()  # first, because what follows uses the names
         if self._timed:
             if self._note_due is not None:
@@ -344,3 +344,12 @@ def _data_bytes() -> int:
             os.close(statm)
     except OSError:
         return resource.RLIM_INFINITY // 4 if resource.RLIM_INFINITY > 0 else 1 << 40
+
+
+def _end_timers() -> None:
+    setitimer(signal.ITIMER_REAL, 0)
+    setitimer(signal.ITIMER_PROF, 0)
+    # A last signal may be pending: for another thread, or for this one, if a handler has masked it. Later it would reach the
+    # handler that was there before, or end the process.
+    while take_pending(_SIGNALS, 0) is not None:
+        pass

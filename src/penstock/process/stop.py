@@ -4,6 +4,7 @@ The first SIGINT or SIGTERM asks the process to end in good order, and so does t
 input if a supervisor started the process. The second signal ends the process at once.
 """
 
+import _thread
 import os
 import signal
 import sys
@@ -36,6 +37,7 @@ class Stop:
         self._supervised = supervised
         self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
+        self._is_taken = False
 
     def __enter__(self) -> Self:
         self._before = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -54,13 +56,16 @@ class Stop:
             signal.signal(number, self._take)
 
     def _take(self, _signal: int, _frame: FrameType | None) -> None:
-        if self.wanted.is_set():
+        if self._is_taken or self.wanted.is_set():
             if self._at_once is not None:
                 self._at_once()
                 with suppress(OSError):  # print could wait for a lock that the stopped code holds
                     os.write(sys.stderr.fileno(), _STOPPED)
             os._exit(AT_ONCE)
-        self.wanted.set()
+        self._is_taken = True
+        # This thread may be in the middle of `wanted.wait`, whose lock `set` would wait for without end. The start of a
+        # `Thread` takes locks, too.
+        _thread.start_new_thread(self.wanted.set, ())
 
     def _await_end_of_input(self) -> None:
         # Unbuffered: a thread that holds the lock of sys.stdin would block the exit.

@@ -53,6 +53,7 @@ setitimer: Final = signal.setitimer
 set_handler: Final = _signal.signal
 handler_of: Final = _signal.getsignal
 mask_signals: Final = _signal.pthread_sigmask
+take_pending: Final = getattr(_signal, "sigtimedwait", lambda *_: None)  # macOS lacks it
 """The functions for the handlers of signals. Those of `signal` look for a name of each number and each handler, which
 costs more than the calls to the operating system."""
 

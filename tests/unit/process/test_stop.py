@@ -1,0 +1,31 @@
+"""A request to stop arrives whatever the main thread does at that moment."""
+
+import signal
+
+import pytest
+
+from penstock.process.stop import Stop
+
+
+@pytest.mark.timeout(20)
+def test_a_signal_may_come_in_the_middle_of_a_wait() -> None:
+    """A handler runs in the main thread, which may hold the lock of the event: it must not wait for that."""
+    with Stop() as stop:
+        with stop.wanted._cond:  # type: ignore[attr-defined]
+            signal.raise_signal(signal.SIGTERM)
+            assert not stop.wanted.is_set()
+        assert stop.wanted.wait(10)
+
+
+@pytest.mark.timeout(20)
+def test_the_second_signal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as the second one also if the first one has told nobody yet."""
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    with Stop(at_once=lambda: ended.append(0)) as stop:
+        with stop.wanted._cond:  # type: ignore[attr-defined]
+            signal.raise_signal(signal.SIGINT)
+            assert ended == []
+            signal.raise_signal(signal.SIGINT)
+        assert ended == [0, 130]
+        assert stop.wanted.wait(10)
