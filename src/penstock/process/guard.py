@@ -277,9 +277,13 @@ class Guard:
                 return
             self._told_at = self._ticks
             executor.interrupted = self._limit.exceeded(_running(executor), exceeded)
-        elif self._ticks == self._told_at + 1:
+        elif (
+            self._ticks > self._told_at
+        ):  # again after each pause: on a busy machine no interrupt may come outside of its `try`
             self._insists_until_s = monotonic() + GRACE_S
             setitimer(signal.ITIMER_REAL, _INSIST_S, _INSIST_S)
+            if not _is_of_user(frame):  # it has ended, and what follows must not be interrupted
+                return
         raise Interrupted(executor.interrupted)
 
     def _exceeded(self) -> str:

@@ -211,7 +211,7 @@ def test_filters_compare_typed_values(ward: Ward, query: str, count: int) -> Non
         ("owner=ada", "there is no attribute of Patient 'owner'"),
         ("ward=x", "Patient.ward: 'x' is no int | None"),
         ("state=old", "Patient.state: 'old' is no State"),
-        ("tags=a", "Patient.tags: no page is filtered by list"),
+        ("tags=a", "Patient.tags: list[str] has no filter"),
         ("limit=0", "limit=0 is not the size of a page"),
         ("limit=1001", "limit=1001 is not the size of a page"),
         ("ward=1&ward=0", "ward stands twice"),

@@ -18,6 +18,7 @@ from penstock import App, ConfigError, Entity, LimitExceeded, UserError, key
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.log.api import Record
+from penstock.process import guard
 from penstock.process.guard import Guard, TamperedWith
 from penstock.testing import Kit
 from tests.checkout import TOP
@@ -95,6 +96,15 @@ class Greedy(Entity):
                 signal.set_wakeup_fd(-1)
             case _:
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGPROF})
+
+    def swallow(self) -> None:
+        """Swallow every interrupt, and stay inside of the `try` for nearly all of the time."""
+        while True:
+            try:
+                while True:
+                    pass
+            except BaseException:  # noqa: BLE001 -- as in a careless handler
+                pass
 
     def mask_and_work(self) -> int:
         """Let signals wait, until the timers have sent some."""
@@ -283,6 +293,17 @@ def test_blocked_signals_come_again(kit: Kit) -> None:
     with pytest.raises(LimitExceeded, match="time_ms"):
         kit.call.Greedy("a").loop()
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGALRM, signal.SIGPROF}
+
+
+@pytest.mark.timeout(120)
+def test_a_handler_is_interrupted_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may have no interrupt outside of the `try` in the first moments."""
+    monkeypatch.setattr(guard, "GRACE_S", 30e-6)
+    kit = Kit(app, limits=Limits(time_ms=20, wall_ms=60_000))
+    kit.call.Greedy.create("a")
+    with pytest.raises(LimitExceeded, match="time_ms"):
+        kit.call.Greedy("a").swallow()
+    assert kit.call.Greedy("a").step() == 1
 
 
 def test_late_ticks_reach_nobody(kit: Kit) -> None:
