@@ -118,6 +118,7 @@ class Guard:
         self._limit = limits.time_limit(None)
         self._tick_s = min(TICK_S, limits.time_ms / 1_000 / 4)
         self._due_s = 0.0  # of processor time
+        self._is_in_tick = False
         self._ticks = 0  # of the running handler
         self._told_at = 0  # the tick that has interrupted it
         self._insists_until_s = 0.0
@@ -246,13 +247,19 @@ class Guard:
             )
 
     def _tick(self, _signal: int, frame: FrameType | None) -> None:
+        # On a busy machine a tick may take longer than the time between two: one inside of the other, they would fill the
+        # stack, and the process would end.
+        if self._is_in_tick:
+            return
         # A tick may come where a handler has no frames left. It must not get a RecursionError of ours, which would
         # depend on the clock.
         depth = sys.getrecursionlimit()
         sys.setrecursionlimit(depth + _FRAMES)
         try:
+            self._is_in_tick = True
             self._look(frame)
         finally:
+            self._is_in_tick = False
             try:
                 sys.setrecursionlimit(depth)
             except (
