@@ -59,6 +59,7 @@ class Text(str):
 
     __slots__ = ()
     encode = refuse
+    __add__ = refuse
     __getitem__ = refuse
     __len__ = refuse
     __format__ = refuse

@@ -158,8 +158,8 @@ def _text_of(raised: BaseException) -> str:
         text = str(raised)
     except BaseException as error:  # noqa: BLE001 -- a `__str__` of user code
         text = f"(its text raised {_clean(_name_of(type(error)), _NAME_MAX)})"
-    text += next((advice for known, advice in _ADVICE if known.fullmatch(text)), "")
     cut = str.__getitem__(text, slice(4 * _LENGTH_MAX))  # an address that is cut in two goes, too
+    cut += next((advice for known, advice in _ADVICE if known.fullmatch(cut)), "")
     return _clean(_ADDRESS.sub("0x…", _clean(cut, 4 * _LENGTH_MAX)), _LENGTH_MAX)
 
 

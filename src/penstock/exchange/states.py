@@ -8,7 +8,7 @@ a request with `update_or_create`. Nothing is written here.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -328,15 +328,8 @@ class StatesOfRows:
         executor = Executor(self._app, self._read, self._limits)
         texts: list[str] = []
         states: list[bytes] = []
-        names = list(values)
-        every = list(zip(rows, *values.values(), strict=True))
         with Guard(executor, self._limits, may_end_process=False) as guard:
-            for place, *row in guard.each(every):
-                named = {
-                    name: value
-                    for name, value in zip(names, row, strict=True)
-                    if value is not msgspec.UNSET
-                }
+            for place, named in guard.each(_given(rows, values)):
                 try:
                     text, state = self._new(executor, batch.first + place, named)
                 except UserError as error:
@@ -352,16 +345,9 @@ class StatesOfRows:
         executor = Executor(self._app, self._read, self._limits)
         texts: list[str] = []
         states: list[bytes] = []
-        names = list(values)
-        every = list(zip(rows, *values.values(), strict=True))
         with Guard(executor, self._limits, may_end_process=False) as guard:
-            for place, *row in guard.each(every):
+            for place, given in guard.each(_given(rows, values)):
                 number = batch.first + place
-                given = {
-                    name: value
-                    for name, value in zip(names, row, strict=True)
-                    if value is not msgspec.UNSET
-                }
                 state, why = None, ""
                 if lacking := lacking_of(entity_type, given):
                     why = f"a new one needs {', '.join(lacking)}"
@@ -451,3 +437,12 @@ def _read_all(cells: Cells, column: Column, *, has_json: bool) -> list[Any]:
 
 Told = Callable[[int, int], None]
 """Takes how much is done, and how much there is; 0 and 0 if that is not known."""
+
+
+def _given(
+    rows: Sequence[int], values: Mapping[str, Sequence[Any]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the place of each row in its batch, and the values that it gives."""
+    for place, *row in zip(rows, *values.values(), strict=True):
+        pairs = zip(values, row, strict=True)
+        yield place, {name: value for name, value in pairs if value is not msgspec.UNSET}

@@ -59,7 +59,7 @@ def event_filter(stream: Stream[Any], texts: Mapping[str, str]) -> EventFilter:
         RequestError: The events have no such field, or no value of it has such a text.
     """
     records = [*_records_of(stream.annotation)]
-    known = {name for record in records for name in filter_fields(record)}
+    known = {name for record in records for name in _filter_fields(record)}
     if lacking := [name for name in texts if name not in known]:
         message = unknown("field of the query string", lacking[0], [*FOLLOW_FIELDS, *sorted(known)])
         if not known:
@@ -71,7 +71,7 @@ def event_filter(stream: Stream[Any], texts: Mapping[str, str]) -> EventFilter:
     tests: list[_Test] = []
     refusals: list[RequestError] = []
     for record in records:
-        if filter_fields(record).keys() >= texts.keys():
+        if _filter_fields(record).keys() >= texts.keys():
             try:
                 tests.append(_test_of(stream, record, texts))
             except RequestError as refusal:  # another kind may have such a value
@@ -85,11 +85,11 @@ def filters_of(stream: Stream[Any]) -> dict[str, Any]:
     """Return the types of the fields that followers of a stream can name."""
     fields: dict[str, Any] = {}
     for record in _records_of(stream.annotation):
-        fields |= filter_fields(record)
+        fields |= _filter_fields(record)
     return fields
 
 
-def filter_fields(record: Any) -> dict[str, Any]:
+def _filter_fields(record: Any) -> dict[str, Any]:
     """Return the types of the fields of a record that filters can name."""
     tag = tag_of_record(record)
     tags = {} if tag is None else {tag[0]: type(tag[1])}
@@ -105,8 +105,13 @@ def _records_of(annotation: Any) -> Iterator[Any]:
 
 def _test_of(stream: Stream[Any], record: Any, texts: Mapping[str, str]) -> _Test:
     """Return whether a stored event is such a record, and has the values."""
-    tag = tag_of_record(record)
     wanted: list[tuple[str | int, Any, ValueFilter]] = []
+    if (tag := tag_of_record(record)) is not None:
+        name, own = tag
+        if texts.get(name, str(own)) != str(own):
+            raise RequestError(f"stream {stream.name}: {name} is no {texts[name]!r}")
+        # First: fields of other records have the same names, and other types.
+        wanted.append((name, _ABSENT, ValueFilter(own, own)))
     for place, each in enumerate(fields_of(record)):
         wire = each.member.wire
         if wire in texts:
@@ -115,10 +120,6 @@ def _test_of(stream: Stream[Any], record: Any, texts: Mapping[str, str]) -> _Tes
             # A NamedTuple is stored as a list.
             is_list = kind_of(record) is RecordKind.NAMED_TUPLE
             wanted.append((place if is_list else wire, _default_of(record, each), chosen))
-    if tag is not None:
-        if texts.get(tag[0], str(tag[1])) != str(tag[1]):
-            raise RequestError(f"stream {stream.name}: {tag[0]} is no {texts[tag[0]]!r}")
-        wanted.append((tag[0], _ABSENT, ValueFilter(tag[1], tag[1])))
 
     def fits(event: Any) -> bool:
         return all(value.fits(_at(event, at, default)) for at, default, value in wanted)

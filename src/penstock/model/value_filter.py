@@ -40,7 +40,9 @@ class ValueFilter(NamedTuple):
         """Say whether a stored value equals the value."""
         # Equal values are stored alike, except 1.0 and 1.00.
         return alike(plain, self.plain) or (
-            isinstance(self.value, Decimal) and plain is not None and Decimal(plain) == self.value
+            isinstance(self.value, Decimal)
+            and isinstance(plain, str)
+            and Decimal(plain) == self.value
         )
 
 
@@ -76,15 +78,14 @@ _decode: Final = msgspec.msgpack.Decoder().decode
 
 def _value_of(annotation: Any, text: str) -> Any:
     members = typing.get_args(annotation) if typing.get_origin(annotation) in UNIONS else ()
-    for each in members or (annotation,):
-        if is_enum(each):  # msgspec would call its `_missing_`
-            for member in each.__members__.values():
-                if text_of_value(member) == text:
-                    return member
-            if len(members) == 0:
-                known = ", ".join(map(text_of_value, each.__members__.values()))
-                raise ValueError(f"its values are {known}")
-    return msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
+    single = next((each for each in members if each is not type(None)), annotation)
+    if not is_enum(single):
+        return msgspec.convert(text, annotation, strict=False, dec_hook=decode_reference)
+    # `convert` would call `_missing_`, which is code of the application.
+    by_text = {text_of_value(member): member for member in single.__members__.values()}
+    if text in by_text or (members and text == "null"):
+        return by_text.get(text)
+    raise ValueError(f"its values are {', '.join(by_text)}")
 
 
 def texts_of_filters(where: Mapping[str, Any]) -> dict[str, str]:

@@ -34,7 +34,7 @@ class Text(str):
     def __getitem__(self, _: object) -> Any:
         raise RuntimeError
 
-    encode = isascii = __len__ = __hash__ = __getitem__  # type: ignore[assignment]
+    encode = isascii = __add__ = __len__ = __hash__ = __getitem__  # type: ignore[assignment]
 
 
 class Lying(Exception):

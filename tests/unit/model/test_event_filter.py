@@ -54,19 +54,30 @@ class Note(TypedDict):
     level: NotRequired[int]
 
 
+class Bill(TypedDict):
+    text: str
+    cost: NotRequired[Decimal]
+
+
+class Painted(msgspec.Struct):
+    size: Size | None
+
+
 class Paid(msgspec.Struct, tag=True):
     order: int
-    amount: int
+    amount: Decimal
 
 
 class Sent(msgspec.Struct, tag=True, rename="camel"):
     order: int
     by_whom: str = "post"
+    amount: str = "all"
 
 
 sold, points = stream("sold", Sale), stream("points", Point)
 notes, facts = stream("notes", Note), stream("facts", Paid | Sent)
-app = App("filters", Shop, sold, points, notes, facts)
+bills, paintings = stream("bills", Bill), stream("paintings", Painted)
+app = App("filters", Shop, sold, points, notes, facts, bills, paintings)
 
 
 def fitting(source: Stream[Any], events: Sequence[Any], **where: Any) -> list[Any]:
@@ -118,6 +129,17 @@ def test_a_field_that_is_left_out_fits_no_value() -> None:
     events: list[Note] = [{"text": "a"}, {"text": "a", "level": 0}]
     assert fitting(notes, events, level=0) == [events[1]]
     assert fitting(notes, events, text="a") == events
+    costs: list[Bill] = [{"text": "a"}, {"text": "b", "cost": Decimal("1.0")}]
+    assert fitting(bills, costs, cost=Decimal(1)) == [costs[1]]
+
+
+def test_no_code_of_an_enum_runs() -> None:
+    """Also where `None` is a value."""
+    events = [Painted(None), Painted(Size.SMALL)]
+    assert fitting(paintings, events, size=Size.SMALL) == [events[1]]
+    assert fitting(paintings, events, size=None) == [events[0]]
+    with pytest.raises(RequestError, match="its values are 1, 2"):
+        event_filter(paintings, {"size": "3"})
 
 
 def test_an_event_from_before_a_field_has_its_default() -> None:
@@ -130,10 +152,12 @@ def test_an_event_from_before_a_field_has_its_default() -> None:
 
 def test_one_of_several_records_is_chosen_by_its_tag() -> None:
     """The tag is a field; only those events fit that have all named fields, by their names in JSON."""
-    events = [Paid(1, 5), Sent(1), Sent(2, "hand")]
-    assert fitting(facts, events, order=1) == [Paid(1, 5), Sent(1)]
+    events = [Paid(1, Decimal(5)), Sent(1), Sent(2, "hand")]
+    assert fitting(facts, events, order=1) == events[:2]
     assert fitting(facts, events, type="Sent") == [Sent(1), Sent(2, "hand")]
     assert fitting(facts, events, byWhom="post") == [Sent(1)]
+    assert fitting(facts, events, amount=Decimal("5.0")) == [events[0]]
+    assert fitting(facts, events, amount="all") == events[1:]
     assert fitting(facts, events, amount=5, byWhom="post") == []
     assert set(filters_of(facts)) == {"type", "order", "amount", "byWhom"}
 
