@@ -31,7 +31,6 @@ from penstock.errors import (
     StateUnavailable,
 )
 from penstock.files.roots import journal_root
-from penstock.journal.api import newest_epoch
 from penstock.journal.delta import DeltaJournal
 from penstock.journal.deployments import NAME, Deployment, Deployments, deployment_at
 from penstock.log.clock import time_after
@@ -77,18 +76,6 @@ class _State(NamedTuple):
     items_of: ItemsOf
 
 
-def _check_indexes(data: Path, app: App, journal: DeltaJournal) -> None:
-    """Check that the state has the indexes of an application: else its lookups would find nothing."""
-    deployments = Deployments(journal_root(data))
-    following = Epoch(newest_epoch(journal) + 1)
-    if not app.indexes or deployment_at(deployments.every(), following) is None:
-        return  # nothing is recorded of programs that belong to Penstock
-    if missing := app.indexes.items() - deployments.indexes_at(following).items():
-        raise StateUnavailable(
-            f"the deployment of the index {name_in(min(missing)[0])} is not in force"
-        )
-
-
 class _UsableIndexes:
     """Refuses lookups by an index whose rows are not those of the application: other code keeps the index, or none does."""
 
@@ -113,7 +100,10 @@ class _UsableIndexes:
         def checked(key: EntityKey) -> bytes | None:
             for prefix, name in unusable.items():
                 if key.startswith(prefix):
-                    self.refusal = f"the index {name} is not that of the code in force, which this process loads; send the call again"
+                    self.refusal = (
+                        f"the index {name} is not that of the code in force: deploy this code, or send the call again when this "
+                        "process has loaded the deployment"
+                    )
                     raise StateUnavailable(self.refusal)
             return get(key)
 
@@ -144,7 +134,6 @@ class CallReader:
         self._app = app
         self._limits = limits
         self._journal: DeltaJournal = DataDirectory(data).open_journal(app)
-        _check_indexes(data, app, self._journal)
         self._stores = DataDirectory(data).open_stores(self._journal)
         # Random values of a read tell nothing about those of a request with the same id.
         self._secret = blake2b(_PURPOSE, key=self._journal.secret).digest()
