@@ -1,8 +1,8 @@
-"""Bells: a thread that waits for what another process writes is woken, so that an idle process need not look.
+"""Bells: a thread that waits for the writes of another process is woken, so that an idle process need not look.
 
-Linux tells of changes of files (inotify), and one thread of each process takes what it tells. A bell may ring for
+Linux tells of changes of files (inotify), and one thread of each process takes these events. A bell may ring for
 nothing, so whoever hears it looks. A ring may be missing, because a folder may lie on another machine, so a wait ends after
-`QUIET_S` in any case. Where nobody tells of changes (another system, a store, no watch left for this user, a fork of
+`QUIET_S` in any case. Where no events come (another system, a store, no watch left for this user, a fork of
 the process), a bell asks for short pauses between two looks.
 """
 
@@ -17,7 +17,7 @@ from weakref import WeakSet
 from penstock.files.durable import is_temporary
 
 QUIET_S: Final = 0.25
-"""The pause between two looks at what is watched, in seconds."""
+"""The pause between two looks at a file or folder, in seconds."""
 
 Looks = tuple[float, float]
 """The shortest and the longest pause between two looks, in seconds."""
@@ -41,10 +41,10 @@ class Bell:
     """
 
     def __init__(self, look_s: Looks) -> None:
-        """Make a bell that nobody watches.
+        """Make a bell that rings for no change yet.
 
         Args:
-            look_s: The pauses between two looks while nobody tells of changes.
+            look_s: The pauses between two looks while no events come.
         """
         self.rings = 0
         self.rung_s = time.monotonic()
@@ -90,7 +90,7 @@ _bells: Final[WeakSet[Bell]] = WeakSet()
 
 
 class _Watcher:
-    """The thread that takes what Linux tells.
+    """The thread that takes the events of Linux.
 
     Raises:
         OSError: This user can watch nothing more.
@@ -114,7 +114,7 @@ class _Watcher:
             bell.is_watched = True
 
     def leave_parent(self) -> None:
-        """Leave what Linux tells to the parent of this process."""
+        """Leave the events of Linux to the parent of this process."""
         os.close(self._source)
 
     def _checked(self, number: int) -> int:
