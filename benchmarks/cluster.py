@@ -12,7 +12,6 @@ import pwd
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+
+from penstock.files.temporary_folder import temporary_folder
 
 USER: Final = "benchmark"
 SERVER_USER: Final = "postgres"
@@ -132,8 +133,11 @@ def running_cluster(directory: Path, settings: Mapping[str, str] = SETTINGS) -> 
     """
     programs = _programs()
     server_user = SERVER_USER if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
-    home = Path(tempfile.mkdtemp(dir=directory, prefix="penstock-postgres-"))
-    try:
+    # The server of a killed program ends by itself within a minute after the next program has removed its files.
+    with temporary_folder("postgres", directory) as folder:
+        folder.chmod(0o711)  # the user of the server enters it, and another user does not read it
+        home = folder / "server"
+        home.mkdir(mode=0o700)
         if os.geteuid() == 0:
             shutil.chown(home, SERVER_USER)
         data = home / "data"
@@ -162,8 +166,6 @@ def running_cluster(directory: Path, settings: Mapping[str, str] = SETTINGS) -> 
             yield cluster
         finally:
             cluster.stop()
-    finally:
-        shutil.rmtree(home)
 
 
 def _programs() -> Path:

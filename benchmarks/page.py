@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 TOP: Final = Path(__file__).parent.parent
@@ -213,6 +214,160 @@ def types_content(figures: Figures) -> str:
     return f"{table(head, rows)}\n\n{machine_text(figures['machine'])}"
 
 
+SCALE_COSTS: Final = {
+    "wait_s": ("W", "an epoch waits for driver, store and broker"),
+    "wait_record_s": ("w", "the same for each record"),
+    "tasks_s": ("t", "the tasks of an epoch, together"),
+    "task_record_s": ("p", "a record in its task"),
+    "host_s": ("a", "each host for an epoch: stores, gateway, Java"),
+    "host_record_s": ("r", "each host for a record"),
+    "request_s": ("g", "a gateway for a call over HTTP"),
+    "idle": ("o", "a host at rest, of one core"),
+}
+"""The letter of each cost of `benchmarks.scale`, and its meaning."""
+
+
+def scale_content(figures: Figures) -> str:
+    """Return the tables of `scripts/cluster --parts scaling` and `benchmarks.scale`: costs, and figures beside the model."""
+    loads = [(costs, tasks) for costs in ("calls", "http") for tasks in figures[costs]]
+    columns = [figures[costs][tasks] for costs, tasks in loads] + [figures["checkout"]]
+    rows = []
+    for name, (letter, text) in SCALE_COSTS.items():
+        unit, times = ("%", 100) if name == "idle" else ("µs", 1e6) if "re" in name else ("ms", 1e3)
+        values = [each.get(name, 0.0) * times for each in columns]
+        if any(values):
+            cells = [number(value) if value else "-" for value in values]
+            rows.append((letter, f"{text}, {unit}", *cells))
+    titles = [f"{'HTTP' if costs == 'http' else costs}, tasks {tasks}:" for costs, tasks in loads]
+    costs = table(("", "cost", *titles, "checkout:"), rows)
+    compared = [
+        (
+            row["what"],
+            str(row["hosts"]),
+            number(row["per_s"]),
+            number(row["model"]) if "model" in row else "-",
+            f"{row['per_s'] / row['model'] - 1:+.0%}" if "model" in row else "-",
+            number(row["records"]) if "model" in row else "-",
+            row.get("limit", "-"),
+        )
+        for row in figures["rows"]
+    ]
+    numbers = ("hosts:", "measured a second:", "model:", "difference:", "in an epoch:")
+    told = ""
+    if ratios := figures.get("ratios"):
+        parts = [
+            f"{kind} {ratio['measured']:.2f} ({ratio['least']:g})" for kind, ratio in ratios.items()
+        ]
+        modelled = [row for row in figures["rows"] if "model" in row]
+        share = figures["model_share"]
+        near = sum(abs(row["per_s"] / row["model"] - 1) <= share for row in modelled)
+        told = (
+            f"The most hosts over one host, in brackets the aim: {'; '.join(parts)}. "
+            f"{near} of {len(modelled)} figures are within {share:.0%} of the model.\n\n"
+        )
+    # Busy processors were looked for after the runs, so the loads say more.
+    about = machine_text({**figures["machine"], "busy_percent": None})
+    loads = [row["load"] for row in figures["rows"] if "load" in row]
+    load = f"The load average was {min(loads):g} to {max(loads):g}."
+    rates = table(("work", *numbers, "most of its time"), compared)
+    return f"{costs}\n\n{rates}\n\n{told}{about} {load}"
+
+
+HOURS_FIGURES: Final = {
+    "p50_ms": "p50 of a minute, ms",
+    "p99_ms": "p99 of a minute, ms",
+    "memory_mb": "memory of all processes, MB",
+    "files": "files",
+    "disk_mb": "disk, MB",
+    "cores": "cores in use",
+}
+HOURS_SHARES: Final = {
+    "memory": "memory, MB",
+    "cpu": "cores in use",
+    "disk": "disk, MB",
+}
+
+
+def hours_content(figures: Figures) -> str:
+    """Return the tables of `benchmarks.hours`: all figures with their trends, and those of each process and of each name on the disk."""
+    found = {name: trends for name, trends in figures["trends"].items() if trends}
+    titles = [f"change in an hour, from minute {trends['from']} on:" for trends in found.values()]
+    whole = found.get("started", {"from": 1})
+    rows = []
+    for name, text in HOURS_FIGURES.items():
+        values = [row[name] for row in figures["minutes"][whole["from"] - 1 :] if name in row]
+        if values:
+            ends = f"{number(min(values))} to {number(max(values))}"
+            changes = [_change(trends[name]) for trends in found.values()]
+            noise = number(whole[name]["noise"]) if name in whole else "-"
+            rows.append((text, ends, number(median(values)), *changes, noise))
+    head = ("figure", "least and most:", "median:", *titles, "noise:")
+    tables = [table(head, rows)]
+    full = figures["trends"]["full"] or figures["trends"]["started"] or {}
+    for share, text in HOURS_SHARES.items():
+        lines = sorted(full.get(share, {}).items(), key=lambda line: -line[1]["mean"])
+        if lines:
+            of = "name" if share == "disk" else "process"
+            title = f"change in an hour, from minute {full['from']} on:"
+            rows = [(name, number(line["mean"]), _amount(line)) for name, line in lines]
+            tables.append(table((of, f"{text}, mean:", title), rows))
+    requests = figures["rate"] * 60 * len(figures["minutes"])
+    failed = sum(figures["failures"].values())
+    about = (
+        f"{machine_text(figures['machine'])} {figures['rate']:,} transfers a second for {len(figures['minutes'])} minutes; "
+        f"{failed:,} of {requests:,} requests failed. Behind ± are two standard errors; the noise is the standard deviation "
+        f"of a minute from the line. History is kept for {figures['keep_s']} s."
+    )
+    return "\n\n".join([*tables, about])
+
+
+def _change(line: Figures) -> str:
+    """Return a change in an hour as a part of the mean, and two errors of it."""
+    if not line["mean"]:
+        return "0"
+    change, error = (100 * value / line["mean"] for value in (line["per_hour"], line["error"]))
+    return f"{change:+.1f} % ± {2 * error:.1f}"
+
+
+def _amount(line: Figures) -> str:
+    """Return a change in an hour in the unit of the figure, and two errors of it."""
+    return f"{line['per_hour']:+.2f} ± {2 * line['error']:.2f}"
+
+
+SIZES_ROWS: Final = {
+    "fill_s": ("import", "s"),
+    "transfers_per_s": ("transfers a second, between two accounts of all", ""),
+    "snapshot_s": ("first snapshot", "s"),
+    "snapshot_of_1000_changes_s": ("snapshot after 1,000 changes", "s"),
+    "snapshot_of_100000_changes_s": ("snapshot after 100,000 changes", "s"),
+    "recovery_s": ("start without local state, to the first answer", "s"),
+    "view_s": ("SQL view from a snapshot", "s"),
+    "view_from_journal_s": ("SQL view from all epochs", "s"),
+    "memory_mb": ("memory of all processes, the most", "MB"),
+    "disk_mb": ("disk", "MB"),
+}
+"""The rows of the table of `benchmarks.sizes`: the text and the unit of each figure."""
+
+
+def sizes_content(figures: Figures) -> str:
+    """Return the table of `benchmarks.sizes`."""
+    columns = figures["rows"]
+    rows = [
+        (text, *(f"{number(each[name])} {unit}".rstrip() for each in columns))
+        for name, (text, unit) in SIZES_ROWS.items()
+    ]
+    head = ("accounts", *(f"{each['entities']:,}:" for each in columns))
+    about = [machine_text(figures["machine"]), "Each number of accounts was measured once."]
+    fastest = max(columns, key=lambda each: each["transfers_per_s"])
+    about += [
+        f"{each['entities']:,} accounts have {each['transfers_per_s'] / fastest['transfers_per_s']:.2f} times the transfers of "
+        f"{fastest['entities']:,}, and the SQL view began from a snapshot with {number(each['view_rows_per_s'])} rows a second."
+        for each in columns
+        if each["entities"] > fastest["entities"]
+    ]
+    return f"{table(head, rows)}\n\n{' '.join(about)}"
+
+
 CONTENTS: Final = {
     "checkouts": checkouts_content,
     "keys": keys_content,
@@ -220,6 +375,9 @@ CONTENTS: Final = {
     "parts": parts_content,
     "history": parts_content,
     "types": types_content,
+    "scale": scale_content,
+    "hours": hours_content,
+    "sizes": sizes_content,
 }
 """The function that makes each generated part from its figures."""
 

@@ -1,30 +1,35 @@
-"""A model of how checkouts scale over hosts, fed with measured costs alone.
+"""A model of how work scales over hosts: an epoch has costs that the hosts divide, costs that each host pays, and waits.
 
-    python -m benchmarks.scale [--gateway-us 83] [--plot docs/scale.svg] [--json docs/scale.json]
+    python -m benchmarks.scale [--json docs/scale.json] [--plot docs/scale.svg]
 
-Measures what a checkout costs in this process, by processor time, with the real driver, tasks, log, journal and stores, and without
-Spark: the driver's planning (d), a task (p), the share that runs again (rho), and its changes in the stores of one host (r).
-The cost of a request over HTTP (g) is an option, because it needs a running application: `penstock bench checkout` over HTTP
-measures it. Of N hosts with C cores:
+`scripts/cluster --parts scaling --json docs/scale.json` measures on one host, with epochs of two sizes, the costs of an epoch
+and of a record, and compares the model with 1, 2 and 4 hosts. This program measures in its own process the costs of a
+checkout, by processor time, with the real driver, tasks, log, journal and stores, and without Spark. It draws the model for both.
 
-    checkouts/s = min(1/d, N·C / (g + p·(1 + rho) + N·r), E/f)
+An epoch of E records on N hosts with C cores each, of which the processes of a host at rest use o, takes
 
-E is the size of the largest epoch whose largest component, which one task runs, is not more than the share of a core. f is the shortest
-time of an epoch: its parts are put into the store, and its commit is created. The model says nothing about the latency between hosts, and nothing about `copies` below all.
+    T = W + w·E + (t + p·E) / (N·(C - o)) + (a + r·E) / (C - o)
+
+seconds: it waits (W and w), the tasks of the hosts run it (t and p), and each host follows it (a and r). A call over HTTP costs
+a gateway g. The gateways work also while an epoch waits, so they lengthen it only if the processors of the hosts are busy all the time:
+
+    T = max(the sum above, (t + (p + g)·E) / (N·(C - o)) + (a + r·E) / (C - o))
+
+E / T records are done in a second. E is an input; at most half of the clients that send the next request after each reply have one in an epoch.
+The model leaves out the latency between hosts, and `copies` below all.
 """
 
 import argparse
 import functools
-import itertools
 import json
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +38,7 @@ import pyarrow as pa
 
 from benchmarks.harness import shop
 from benchmarks.machine import machine
+from benchmarks.page import DOCS, update
 from penstock.base.ids import ONLY_PARTITION, RequestId
 from penstock.engine.access import AccessSet, components
 from penstock.log.api import Entry
@@ -58,16 +64,101 @@ SPEC: Final = "benchmarks.harness.shop:app"
 ENTITIES: Final = 100_000
 EPOCHS: Final = 6
 RECORDS: Final = 10_000
+SMALLER: Final = 10
+"""Of two sizes of epochs, one is so many times the other one."""
 TASKS: Final = 4
-FLOOR_S: Final = 0.088
-"""The time of an epoch without work, with a store and a topic, at the 90th percentile: measured on two cores that were busy."""
 
 HOSTS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
-HANDLER_US: Final = 1_000.0
-"""The handler of the last curve."""
+CORES: Final = 2
+"""Of a host of the curves."""
+KEYS: Final = 1_000_000
+"""The items of the shop of the curves."""
+CONNECTIONS: Final = 500
+"""Clients of each host, each with one request at a time."""
 
-Costs = dict[str, float]
-"""Microseconds of a processor for a checkout, and `rho`, a share."""
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The costs of an epoch and of a record: seconds in which it waits, and seconds of a processor.
+
+    Attributes:
+        wait_s: W: an epoch waits for the driver, the store and the broker.
+        wait_record_s: w: the same for each record.
+        tasks_s: t: the tasks of an epoch, together.
+        task_record_s: p: a record in its task.
+        host_s: a: each host for an epoch. Its stores, its gateway and Spark's Java follow.
+        host_record_s: r: each host for a record of any host.
+        request_s: g: a gateway for a request over HTTP; else 0.
+        idle: o: the cores that the processes of a host use without any work, all the time.
+    """
+
+    wait_s: float
+    wait_record_s: float
+    tasks_s: float
+    task_record_s: float
+    host_s: float
+    host_record_s: float
+    request_s: float = 0.0
+    idle: float = 0.0
+
+    def terms(
+        self, hosts: int, cores: float, records: float, largest: float = 0.0
+    ) -> dict[str, float]:
+        """Return the seconds of an epoch by their reasons, without the gateways.
+
+        Args:
+            cores: Of each host; may be a part of one.
+            largest: The share of the epoch's largest component, which one task runs.
+        """
+        cores -= self.idle
+        one = min(cores, 1.0)  # a single process cannot use more
+        slowest = max(1 / (hosts * cores), largest / one)
+        return {
+            "waiting": self.wait_s + self.wait_record_s * records,
+            "tasks": self.tasks_s / (hosts * cores) + self.task_record_s * records * slowest,
+            "copies": (self.host_s + self.host_record_s * records) / one,
+        }
+
+    def epoch_s(self, hosts: int, cores: float, records: float, largest: float = 0.0) -> float:
+        """Return the seconds of an epoch; see `terms`."""
+        divided_s = self.tasks_s + (self.task_record_s + self.request_s) * records
+        followed_s = self.host_s + self.host_record_s * records
+        busy_s = (divided_s / hosts + followed_s) / (cores - self.idle)
+        return max(sum(self.terms(hosts, cores, records, largest).values()), busy_s)
+
+    def rate(
+        self, hosts: int, cores: float, records: float, largest: float = 0.0
+    ) -> tuple[float, str]:
+        """Return the records that are done in a second, and the greatest part of an epoch's time; see `terms`."""
+        terms = self.terms(hosts, cores, records, largest)
+        epoch_s = self.epoch_s(hosts, cores, records, largest)
+        longest = max(terms, key=lambda name: terms[name])
+        return records / epoch_s, longest if sum(terms.values()) >= epoch_s else "gateways"
+
+
+def of_tasks(known: Mapping[int, Costs], tasks: int) -> Costs:
+    """Return the costs of epochs of so many tasks, from those of a few numbers of tasks.
+
+    Between two numbers, and beyond the last one, processor time grows as it does between the nearest two. The tasks of several hosts
+    wait at the same time, so an epoch of more tasks than were measured waits no longer.
+    """
+    if tasks in known:
+        return known[tasks]
+    numbers = sorted(known)
+    after = next((at for at, number in enumerate(numbers) if number > tasks), len(numbers) - 1)
+    low, high = numbers[max(0, after - 1)], numbers[after]
+    way = (tasks - low) / (high - low)
+    grown = {
+        name: value + (getattr(known[high], name) - value) * (min(way, 1.0) if "wait" in name else way)
+        for name, value in asdict(known[low]).items()
+    }  # fmt: skip
+    return Costs(**grown)
+
+
+def line(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Return the value at 0 and the slope of the line through two points."""
+    slope = (other[1] - one[1]) / (other[0] - one[0])
+    return one[1] - slope * one[0], slope
 
 
 Call = tuple[str, str | None, str, tuple[Any, ...]]
@@ -76,13 +167,13 @@ Call = tuple[str, str | None, str, tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is measured.
+    """The calls that are measured.
 
     Attributes:
         spec: The application, as for `penstock run`.
         app: The same.
         loading: The calls that come first, and do not count.
-        calls: The calls of an epoch, none of which fails.
+        calls: The calls of the larger epoch, none of which fails.
     """
 
     spec: str
@@ -137,12 +228,29 @@ def checkouts() -> list[Call]:
     return [("Order", str(number), "reorder", ()) for number in order]
 
 
-def measured(folder: Path, tasks: int, work: Work) -> Costs:
-    """Measure calls in epochs of some tasks."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The processor time of an epoch, in seconds.
+
+    Attributes:
+        records: Its records.
+        driver_s: Of the driver.
+        tasks_s: Of its tasks, together, with the records that run again.
+        stores_s: Of all stores, for its changes.
+    """
+
+    records: int
+    driver_s: float
+    tasks_s: float
+    stores_s: float
+
+
+def measured(folder: Path, tasks: int, work: Work) -> tuple[Measured, Measured]:
+    """Measure epochs of some tasks and of two sizes, the smaller one first."""
     # Without a bound of the time: calls that take long would become several epochs.
     config = Config(
         folder, cores=1, partitions=tasks, small_epoch=0, epoch_time_ms=0,
-        epoch_records_max=len(work.calls),
+        epoch_records_max=max(len(work.calls), RECORDS),
     )  # fmt: skip
     directory = DataDirectory(folder)
     directory.create()
@@ -157,7 +265,7 @@ def measured(folder: Path, tasks: int, work: Work) -> Costs:
         driver = EpochDriver(config, log, journal, jobs, scratch)
         driver.on_epoch.append(reports.append)
 
-        def advance(calls: Sequence[tuple[Any, ...]], run: str) -> float:
+        def advance(calls: Sequence[Call], run: str) -> float:
             entries = [
                 Entry(RequestId(f"{run}-{number}"), *work.app.request(*call), 0)
                 for number, call in enumerate(calls)
@@ -167,128 +275,122 @@ def measured(folder: Path, tasks: int, work: Work) -> Costs:
             driver.advance({ONLY_PARTITION: log.end()})
             return time.thread_time() - began
 
+        def epoch(calls: Sequence[Call]) -> Measured:
+            for run in ("warm", "warmer"):
+                advance(calls, f"{run}{len(calls)}")
+            reports.clear()
+            jobs.spent_s.clear()
+            whole_s = sum(advance(calls, f"run{len(calls)}-{number}") for number in range(EPOCHS))
+            assert [report.records for report in reports] == [len(calls)] * EPOCHS
+            assert {report.tasks for report in reports} == {tasks}, "no epoch was kept in one task"
+            assert not sum(report.aborts for report in reports), "no call fails"
+            tasks_s, stores_s = jobs.spent_s[RunTransactions], jobs.spent_s[ApplyEpoch]
+            spent_s = [each / EPOCHS for each in (whole_s - tasks_s, tasks_s, stores_s)]
+            return Measured(len(calls), *spent_s)
+
         advance(work.loading, "load")
         # The driver has seen conflicts while it filled the shop, and keeps epochs in one task for a while.
         for number in range(PROBE_EVERY + 1):
             advance(work.calls[number : number + 1], f"alone{number}")
-        for run in ("warm", "warmer"):
-            advance(work.calls, run)
-        reports.clear()
-        jobs.spent_s.clear()
-        whole_s = sum(advance(work.calls, f"run{epoch}") for epoch in range(EPOCHS))
+        found = epoch(work.calls[: len(work.calls) // SMALLER]), epoch(work.calls)
         driver.close()
-        count = sum(report.records for report in reports)
-        reran = sum(report.reran for report in reports)
-        assert count == EPOCHS * len(work.calls), "each epoch is counted"
-        assert {report.tasks for report in reports} == {tasks}, "no epoch was kept in one task"
-        assert not sum(report.aborts for report in reports), "no call fails"
-    run_s = jobs.spent_s[RunTransactions]
-    return {
-        "d": (whole_s - run_s) / count * 1e6,
-        "p": run_s / (count + reran) * 1e6,
-        "r": jobs.spent_s[ApplyEpoch] / count * 1e6,
-        "rho": reran / count,
-    }
+    return found
 
 
-def calibrated(folder: Path, work: Work) -> Costs:
-    """Return the costs of a call for the model."""
-    one, several = measured(folder / "one", 1, work), measured(folder / "several", TASKS, work)
-    # Of several tasks: their accesses are reported and validated. Of one task: its stores are fed as those of a host.
-    return {name: round(cost, 3) for name, cost in {**several, "r": one["r"]}.items()}
+def calibrated(folder: Path, work: Work, tasks: int) -> Costs:
+    """Return the costs of calls in epochs of so many tasks, without those of hosts; it waits for the driver alone."""
+
+    def costs(name: str) -> tuple[float, float]:
+        one, other = ((each.records, getattr(each, name)) for each in sizes)
+        return line(one, other)
+
+    sizes = measured(folder, tasks, work)
+    return Costs(*costs("driver_s"), *costs("tasks_s"), *costs("stores_s"))
 
 
-def largest_share(count: int, keys: int) -> float:
-    """Return the share of an epoch's largest component, of checkouts of two items out of so many for a user out of so many."""
+@functools.cache
+def largest_share(count: int) -> float:
+    """Return the share of the largest component of an epoch of checkouts: each has two of `KEYS` items, and one of as many users."""
     generator = np.random.default_rng(3)
-    items, users = generator.integers(0, keys, (count, 2)), generator.integers(0, keys, (count, 1))
-    entity = np.hstack([items, users + keys]).ravel().astype(np.uint64)
+    items, users = generator.integers(0, KEYS, (count, 2)), generator.integers(0, KEYS, (count, 1))
+    entity = np.hstack([items, users + KEYS]).ravel().astype(np.uint64)
     position = np.repeat(np.arange(count, dtype=np.uint32), 3)
     labels = components(count, AccessSet(position, entity, np.ones(3 * count, np.bool_)))
     return float(np.bincount(labels).max() / count)
 
 
-@functools.cache
-def epoch_most(processors: float, keys: int) -> int:
-    """Return the checkouts of the largest epoch whose largest component is not more than the share of one processor."""
-    sizes = [round(1_000 * 1.25**step) for step in range(36)]
-    if processors <= 1:
-        return sizes[-1]
-    fitting = itertools.takewhile(lambda count: largest_share(count, keys) <= 1 / processors, sizes)
-    return max(fitting, default=sizes[0])
+def curves(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rates of the model for each kind of load, on hosts with `CORES` cores."""
+    checkout = Costs(**found["checkout"])
+    hosts_costs = {kind: costs_of(found[kind]) for kind in ("calls", "http")}
 
+    def points(kind: str, handler_s: float, records: Mapping[int, int]) -> list[dict[str, Any]]:
+        made = []
+        for hosts in HOSTS:
+            # A checkout costs its task and the stores more than the call that was measured on a host; all else is the same.
+            of_host = of_tasks(hosts_costs[kind], hosts * CORES)
+            costs = replace(
+                of_host,
+                wait_record_s=checkout.wait_record_s,
+                task_record_s=checkout.task_record_s + handler_s,
+                host_record_s=checkout.host_record_s + found["follow_record_s"],
+            )
+            count = records[hosts]
+            per_s, limit = costs.rate(hosts, CORES, count, largest_share(count))
+            made.append({"hosts": hosts, "records": count, "per_s": round(per_s), "limit": limit})
+        return made
 
-def rate(
-    costs: Costs, hosts: int, cores: float, *, keys: int, more_us: float = 0.0
-) -> tuple[float, str]:
-    """Return the checkouts a second of the model, and the limit that comes first.
-
-    Args:
-        keys: The items of the shop.
-        more_us: The processor time of a checkout outside of tasks and stores (HTTP), or of a longer handler.
-    """
-    task_us = costs["p"] * (1 + costs["rho"])
-    limits = {
-        "processors": hosts * cores * 1e6 / (more_us + task_us + hosts * costs["r"]),
-        "driver": 1e6 / costs["d"],
-        "largest component": epoch_most(hosts * cores, keys) / FLOOR_S,
+    # The requests of half of the clients are in an epoch, those of the other half are on their way to the next one.
+    crowd = {hosts: CONNECTIONS * hosts // 2 for hosts in HOSTS}
+    return {
+        "in bulk, epochs of 10,000": points("calls", 0.0, dict.fromkeys(HOSTS, 10_000)),
+        "in bulk, epochs of 100,000": points("calls", 0.0, dict.fromkeys(HOSTS, 100_000)),
+        f"over HTTP, {CONNECTIONS} clients for each host": points("http", 0.0, crowd),
+        "with 1 ms more in each handler, epochs of 10,000": points(
+            "calls", 1e-3, dict.fromkeys(HOSTS, 10_000)
+        ),
     }
-    first = min(limits, key=lambda name: limits[name])
-    return limits[first], first
 
 
-def curves(costs: Costs) -> dict[str, list[dict[str, Any]]]:
-    """Return the rates of the model for each kind of load."""
-    kinds: dict[str, tuple[int, int, float]] = {
-        "bulk, 2 cores a host, 1,000,000 items": (2, 1_000_000, 0.0),
-        "bulk, 16 cores a host, 1,000,000 items": (16, 1_000_000, 0.0),
-        "bulk, 16 cores a host, 100,000 items": (16, 100_000, 0.0),
-        "HTTP, 2 cores a host, 1,000,000 items": (2, 1_000_000, costs["g"]),
-        "handler of 1 ms, 16 cores a host, 1,000,000 items": (16, 1_000_000, HANDLER_US),
-    }
-    made: dict[str, list[dict[str, Any]]] = {}
-    for name, (cores, keys, more_us) in kinds.items():
-        points = [rate(costs, hosts, cores, keys=keys, more_us=more_us) for hosts in HOSTS]
-        made[name] = [
-            {"hosts": hosts, "per_s": round(per_s), "limit": limit}
-            for hosts, (per_s, limit) in zip(HOSTS, points, strict=True)
-        ]
-    return made
+def costs_of(found: Mapping[str, Mapping[str, float]]) -> dict[int, Costs]:
+    """Return costs from JSON, by the number of tasks."""
+    return {int(tasks): Costs(**costs) for tasks, costs in found.items()}
 
 
 def main() -> None:
-    """Measure the costs, print the model, and draw it."""
+    """Measure checkouts in this process, and draw the model for them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--gateway-us", type=float, default=83.0, help="g: processor time of a request over HTTP"
+        "--json",
+        type=Path,
+        default=DOCS / "scale.json",
+        help="file of `scripts/cluster --parts scaling --json`, for the costs of hosts; costs of checkouts and curves are added",
     )
     parser.add_argument("--plot", type=Path, help="file for the plot")
-    parser.add_argument("--json", type=Path, help="file for costs and curves")
     options = parser.parse_args()
+    found: dict[str, Any] = json.loads(options.json.read_text())
     pa.set_cpu_count(1)
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="penstock-scale-") as top:
         work = Work(SPEC, shop.app, list(loading()), checkouts())
-        costs = calibrated(Path(top), work)
-        about = machine(Path(top))
-    costs["g"] = options.gateway_us
-    found: dict[str, Any] = {"costs": costs, "curves": curves(costs), "machine": about}
-    for name, cost in costs.items():
-        sys.stdout.write(f"{name:4} {cost:8.2f}{'' if name == 'rho' else ' µs'}\n")
-    for name, points in found["curves"].items():
-        sys.stdout.write(f"{name}\n")
-        for point in points:
-            sys.stdout.write(
-                f"  {point['hosts']:3} hosts {point['per_s']:>10,}/s, limit: {point['limit']}\n"
-            )
+        found["checkout"] = rounded(calibrated(Path(top) / "shop", work, TASKS))
+        found["checkout_machine"] = machine(Path(top))
+    found["curves"] = curves(found)
     if options.plot:
         from benchmarks.scale_plot import draw  # noqa: PLC0415 -- the model needs no matplotlib
 
         draw(found, options.plot)
-    if options.json:
+    if options.json == DOCS / "scale.json":
+        update("scale", found)
+    else:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     sys.stdout.write(f"{json.dumps(found)}\n")
+
+
+def rounded(costs: Costs) -> dict[str, float]:
+    """Return costs for JSON, to a hundredth of a microsecond."""
+    return {name: round(value, 8) for name, value in asdict(costs).items()}
 
 
 if __name__ == "__main__":

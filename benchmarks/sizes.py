@@ -1,6 +1,6 @@
 """How an application does with more and more entities: throughput, memory, disk, snapshots, recovery, the SQL view.
 
-    python -m benchmarks.sizes [--entities 10000 100000 …] [--seconds 15] [--plot docs/sizes.svg] [--json docs/sizes.json]
+    python -m benchmarks.sizes [--entities 10000 100000 …] [--seconds 15] [--update-docs]
 
 Runs an application of accounts on two cores for each number of entities, one after the other, and imports the accounts. Then it
 appends transfers between two of them, drawn uniformly, as fast as they are processed. It takes a first snapshot, and one after each
@@ -8,7 +8,8 @@ of several numbers of changed entities. Then it stops everything, and measures t
 from a snapshot after the first epochs were forgotten. At last it measures a start without local state, up to its first answer. Prints
 a line for each number, and one JSON object at the end.
 
-30,000,000 entities need 25 GB on the disk of --directory, and 15 minutes.
+30,000,000 entities need 25 GB on the disk of --directory, and 15 minutes. `--update-docs` writes docs/sizes.json, docs/sizes.svg
+and the page after each number, so that a run that ends early leaves the numbers before it.
 """
 
 import argparse
@@ -28,11 +29,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import page
 from benchmarks.harness import transfer
 from benchmarks.harness.http import running
-from benchmarks.machine import machine
+from benchmarks.machine import machine, require_idle
 from benchmarks.watch import Watch, sizes_of
 from penstock.base.ids import ONLY_PARTITION, RequestId
+from penstock.exchange.import_order import ROWS_MAX
 from penstock.files.layout import STATE
 from penstock.files.roots import snapshots_root
 from penstock.journal.api import CompactionPolicy
@@ -45,7 +48,7 @@ from penstock.snapshots.snapshot import Snapshots
 from penstock.sql_view.view_client import view_epoch
 
 APP: Final = f"{transfer.__file__}:app"
-SIZES: Final = (10_000, 100_000, 300_000, 1_000_000, 3_000_000)
+SIZES: Final = (10_000, 300_000, 3_000_000, 30_000_000)
 CHANGED: Final = (1_000, 10_000, 100_000)
 CORES: Final = 2
 BACKLOG: Final = 30_000
@@ -155,15 +158,14 @@ def timed(run: Callable[[], Any]) -> float:
 
 
 def fill(data: Path, count: int) -> None:
-    """Import the accounts."""
+    """Import the accounts, in parts that are an epoch each."""
     source = data / "accounts.parquet"
-    with pq.ParquetWriter(source, pa.schema({"number": pa.string(), "balance": pa.int64()})) as out:
-        for first in range(0, count, 1_000_000):
-            numbers = np.arange(first, min(first + 1_000_000, count)).astype(str)
-            balances = np.full(len(numbers), transfer.BALANCE)
-            out.write_table(pa.table({"number": numbers.astype(object), "balance": balances}))
     words = ["import", "Account", str(source), APP, "--data", str(data), "--timeout", str(LONG_S)]
-    subprocess.run([*PENSTOCK, *words], check=True, stdout=subprocess.DEVNULL)
+    for first in range(0, count, ROWS_MAX):
+        numbers = np.arange(first, min(first + ROWS_MAX, count)).astype(str)
+        balances = np.full(len(numbers), transfer.BALANCE)
+        pq.write_table(pa.table({"number": numbers.astype(object), "balance": balances}), source)
+        subprocess.run([*PENSTOCK, *words], check=True, stdout=subprocess.DEVNULL)
     source.unlink()
 
 
@@ -223,25 +225,26 @@ def main() -> None:
     )
     parser.add_argument("--entities", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--seconds", type=float, default=15.0, help="how long transfers run")
-    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"))
-    parser.add_argument("--plot", type=Path, help="file for the plot")
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
+    parser.add_argument("--update-docs", action="store_true", help="write docs/")
+    parser.add_argument("--plot", type=Path, help="file for the plot, without --update-docs")
     options = parser.parse_args()
-    rows = []
-    about = machine(options.directory)
+    plot = page.DOCS / "sizes.svg" if options.update_docs else options.plot
+    if plot:
+        from benchmarks.sizes_plot import draw  # noqa: PLC0415 -- the figures need no matplotlib
+    if options.update_docs:
+        require_idle()
+    found = {"machine": machine(options.directory), "rows": list[dict[str, Any]]()}
     for count in options.entities:
         with tempfile.TemporaryDirectory(dir=options.directory, prefix="penstock-sizes-") as folder:
-            rows.append(measured(Path(folder), count, options.seconds))
-        sys.stdout.write(f"{json.dumps(rows[-1])}\n")
+            found["rows"].append(measured(Path(folder), count, options.seconds))
+        sys.stdout.write(f"{json.dumps(found['rows'][-1])}\n")
         sys.stdout.flush()
-    found = {"machine": about, "rows": rows}
-    if options.plot:
-        from benchmarks.sizes_plot import draw  # noqa: PLC0415 -- the figures need no matplotlib
-
-        draw(found, options.plot)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
-    sys.stdout.write(f"{json.dumps(found)}\n")
+        if options.update_docs:
+            page.update("sizes", found)
+        if plot:
+            draw(found, plot)
+    sys.stdout.write(f"{page.sizes_content(found)}\n{json.dumps(found)}\n")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Subscribers of entities at one gateway: memory, processor time of each delivered change, and its delay.
 
-    python -m benchmarks.subscribers [--subscribers N] [--rate N] [--seconds S] [--slow N]
+    python -m benchmarks.subscribers [--subscribers N] [--rate N] [--seconds S] [--slow N] [--looks]
 
 Starts `penstock run` for a board of notes, in a temporary directory, and changes notes at a steady rate. First nobody subscribes.
 Then each subscriber has a note of its own, then all have the same note, which changes twice a second. Afterwards the gateway has subscribers
 that never read, of a note of 64 KB that changes ten times a second, until the gateway has ended their connections. Prints one JSON object. The
 delay of a change lasts from the sending of its request to its arrival at a subscriber, so it has the whole transaction; the delay
 of the reply is next to it.
+
+With `--looks`, it measures only the reading of a look, in turns with the reading of all rows, for several numbers of subscribed
+entities and of epochs with three changes. No application runs then.
 """
 
 import argparse
@@ -25,11 +28,17 @@ from typing import Any, Final, cast
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import uvloop
 
 from benchmarks.harness.http import HOST, running
 from penstock import App, AsyncClient, Entity, key
+from penstock.base.ids import ONLY_PARTITION, EntityKey, Epoch, Lsn
+from penstock.journal.api import CHANGES, Commit, Journal, PartKind
+from penstock.journal.delta import DeltaJournal
 from penstock.process import presence
+from penstock.state.newest import read_changed
+from penstock.state.stores import Stores
 
 LARGE: Final = 64 << 10
 FAN_OUT_RATE: Final = 2
@@ -260,6 +269,38 @@ async def measured(port: int, data: Path, chosen: argparse.Namespace) -> dict[st
     return figures
 
 
+def commit(journal: Journal, epoch: int, names: list[str]) -> None:
+    """Commit an epoch that changes some notes."""
+    columns = [[epoch] * len(names), ["Note"] * len(names), names, [os.urandom(40) for _ in names]]
+    part = journal.write(PartKind.CHANGES, pa.table(columns, schema=CHANGES), "note")
+    journal.commit(Commit(Epoch(epoch), {ONLY_PARTITION: Lsn(epoch)}, (part,), 0))
+
+
+def looks(folder: Path) -> dict[str, Any]:
+    """Return the processor time of readings, in microseconds: the least of five times."""
+    journal = DeltaJournal(folder / "journal", "board")
+    stores = Stores(folder / "state", journal, 2, boot_id=presence.boot_id())
+    commit(journal, 0, [f"n{number}" for number in range(10_000)])
+    for epoch in range(1, 11):
+        commit(journal, epoch, [f"n{997 * epoch + place}" for place in range(3)])
+    figures: list[dict[str, int]] = []
+    for count in (1, 100, 1_000, 10_000):
+        keys = {EntityKey(f"Note/n{number}"): None for number in range(count)}.keys()
+        for epochs in (1, 5):
+            times_us: dict[Epoch | None, list[float]] = {None: [], Epoch(10 - epochs): []}
+            for after in [*times_us] * 5:
+                began_s = time.process_time()
+                for _ in range(50):
+                    read_changed(journal, stores, keys, after)
+                times_us[after].append((time.process_time() - began_s) / 50 * 1e6)
+            all_us, look_us = (round(min(each)) for each in times_us.values())
+            row = {"entities": count, "epochs": epochs, "all_us": all_us, "look_us": look_us}
+            figures.append(row)
+    stores.close()
+    journal.close()
+    return {"load": os.getloadavg()[0], "readings": figures}
+
+
 def main() -> None:
     """Run the board, subscribe, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -267,8 +308,12 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=200, help="changes in a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="the time of each phase")
     parser.add_argument("--slow", type=int, default=50, help="subscribers that never read")
+    parser.add_argument("--looks", action="store_true", help="measure the reading of looks alone")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if chosen.looks:
+            print(json.dumps(looks(Path(folder)), indent=2))
+            return
         data = Path(folder) / "data"
         with running(data, app=f"{__file__}:app") as port:
             print(json.dumps(uvloop.run(measured(port, data, chosen)), indent=2))

@@ -1,8 +1,11 @@
-"""The memory, the files and the bytes of a running application, looked at again and again while something else is measured."""
+"""The memory, the processor time, the files and the bytes of a running application, looked at again and again while something else is measured."""
 
 import os
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -11,7 +14,14 @@ import psutil
 
 from penstock.process import presence
 
-_ROLES: Final = ("driver", "gateway", "view")
+_MODULES: Final = {
+    "penstock.runtime.spark.daemon": "tasks",
+    "penstock.runtime.reads.nursery": "readers",
+    "penstock.retention.maintenance": "maintenance",
+}
+"""The names of processes that no presence names, by the module that they run."""
+
+ENDED: Final = "ended processes"
 
 
 class Look(NamedTuple):
@@ -19,15 +29,30 @@ class Look(NamedTuple):
 
     Attributes:
         time_s: The seconds since the first look.
-        memory_mb: The memory of all processes of the application that no file has, in megabytes. Shared pages count once.
-        files: The number of files in the data directory.
-        disk_mb: Their megabytes on the disk.
+        memory: For each process by its name, its memory that no file has, in megabytes. Shared pages count once in the sum.
+        cpu_s: For each process, the seconds of processor time until now.
+        disk: For each name in the data directory, the number of files, and their megabytes on the disk.
     """
 
     time_s: float
-    memory_mb: float
-    files: int
-    disk_mb: float
+    memory: dict[str, float]
+    cpu_s: dict[str, float]
+    disk: dict[str, tuple[int, float]]
+
+    @property
+    def memory_mb(self) -> float:
+        """The memory of all processes."""
+        return sum(self.memory.values())
+
+    @property
+    def files(self) -> int:
+        """The number of all files."""
+        return sum(count for count, _ in self.disk.values())
+
+    @property
+    def disk_mb(self) -> float:
+        """The megabytes of all files."""
+        return sum(size for _, size in self.disk.values())
 
 
 class Watch:
@@ -67,34 +92,49 @@ class Watch:
 
     def look(self) -> None:
         """Look now."""
-        sizes = list(sizes_of(self._data).values())
-        made = Look(
-            time.monotonic() - self._began_s,
-            memory_mb(self._data),
-            sum(count for count, _ in sizes),
-            sum(size for _, size in sizes) / 1e6,
-        )
-        self.looks.append(made)
+        time_s = time.monotonic() - self._began_s
+        memory: dict[str, float] = defaultdict(float)
+        cpu_s: dict[str, float] = defaultdict(float)
+        for name, process in processes_of(self._data):
+            with suppress(psutil.Error):  # it has ended
+                times = process.cpu_times()
+                memory[name] += anonymous_kb(process.pid) / 1e3
+                cpu_s[name] += times.user + times.system
+                cpu_s[ENDED] += times.children_user + times.children_system
+        disk = {name: (count, size / 1e6) for name, (count, size) in sizes_of(self._data).items()}
+        self.looks.append(Look(time_s, dict(memory), dict(cpu_s), disk))
 
 
-def memory_mb(data: Path) -> float:
-    """Return the memory of an application's processes, and of all that these have started; see `Look`."""
-    processes: dict[int, psutil.Process] = {}
-    for role in _ROLES:
+def processes_of(data: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield the processes of an application, and all that these have started, each with its name."""
+    seen: set[int] = set()
+    # The supervisor has started all others, so it comes last.
+    for role in sorted(presence.ROLES, key="supervisor".__eq__):
         for found in presence.find(data, role):
-            try:
+            with suppress(psutil.Error):  # it has ended
                 process = psutil.Process(found.pid)
-                processes[found.pid] = process
-                processes.update((each.pid, each) for each in process.children(recursive=True))
-            except psutil.NoSuchProcess:
-                continue
-    return sum(map(_anonymous_kb, processes)) / 1e3
+                for each in (process, *process.children(recursive=True)):
+                    if each.pid not in seen:
+                        seen.add(each.pid)
+                        yield _name_of(each, role), each
 
 
-def _anonymous_kb(pid: int) -> int:
+def _name_of(process: psutil.Process, role: str) -> str:
+    """Return the name of a process that a process of a role has started, or is; a fork has the role of its parent."""
+    try:
+        words = process.cmdline()
+    except psutil.Error:  # it has ended
+        return role
+    if words and Path(words[0]).name == "java":
+        return "Java"
+    return next((name for module, name in _MODULES.items() if module in words), role)
+
+
+def anonymous_kb(pid: int) -> int:
+    """Return the memory of a process that no file has: its own, and its share of what it shares; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has ended
+    except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:"))
 
@@ -102,14 +142,22 @@ def _anonymous_kb(pid: int) -> int:
 def sizes_of(data: Path) -> dict[str, tuple[int, int]]:
     """Return the files and the bytes of each name in a data directory."""
     sizes: dict[str, tuple[int, int]] = {}
-    for folder, _, names in os.walk(data):
-        for name in names:
-            path = Path(folder, name)
-            try:
-                blocks = path.stat().st_blocks
-            except FileNotFoundError:  # it was removed meanwhile
-                continue
-            top = path.relative_to(data).parts[0]
-            count, size = sizes.get(top, (0, 0))
-            sizes[top] = count + 1, size + 512 * blocks
+    for entry in os.scandir(data):
+        count = size = 0
+        for each in _files_of(entry):
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                size += 512 * each.stat(follow_symlinks=False).st_blocks
+                count += 1
+        if count:
+            sizes[entry.name] = count, size
     return sizes
+
+
+def _files_of(entry: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
+    """Yield the files in a folder and below it; a file itself."""
+    if not entry.is_dir(follow_symlinks=False):
+        yield entry
+        return
+    with suppress(FileNotFoundError), os.scandir(entry) as entries:
+        for each in entries:
+            yield from _files_of(each)

@@ -20,6 +20,9 @@ from tests.checkout import TOP
 
 TRUNKS = ["origin/main", "main"]
 
+SHARED = ("requirements.lock", "src/penstock/base/", "src/penstock/errors")
+"""A change of them concerns each trial: the versions of libraries, and the room that all others import."""
+
 IN_PYTHON = [
     "unit/model/test_*.py",
     "unit/model/versions/test_*.py",
@@ -69,14 +72,25 @@ class Trial(NamedTuple):
     group: str
     least: int
     folders: tuple[str, ...]
-    """A change below them concerns it, and so does a change of its own file: then it runs beside the others."""
+    """A change below them concerns it, and so does a change of its own file or of what its folder shares: then it runs beside
+    the others."""
 
     def __str__(self) -> str:
         return self.name
 
     def concerned_by(self, change: Change) -> set[str]:
         own = self.name.partition("::")[0]
-        return {path for path in change.paths if path == own or path.startswith(self.folders)}
+        beside = own.rpartition("/")[0]
+
+        def concerns(path: str) -> bool:
+            folder, _, file = path.rpartition("/")
+            return (
+                path == own
+                or (folder == beside and not file.startswith("test_"))
+                or path.startswith((*self.folders, *SHARED))
+            )
+
+        return set(filter(concerns, change.paths))
 
 
 def git(top: Path, *words: str) -> str:

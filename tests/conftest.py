@@ -8,7 +8,9 @@ import gc
 import os
 import random
 import signal
+import ssl
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,10 +39,33 @@ TOGETHER = ("tests/browser/", "tests/spark/")
 
 UNIT = "tests/unit/"
 
+AUTHORITIES = os.environ.get("SSL_CERT_FILE") or str(Path("certifi", "cacert.pem"))
+"""The end of the path of the certificates that httpx trusts. A test's own certificate is in another file."""
+
 T = TypeVar("T")
 
 _unfreeze = gc.unfreeze
 _thawed: list[bool] = []
+_read_trust = ssl.create_default_context
+
+
+def _trust(*purpose: Any, **sources: Any) -> ssl.SSLContext:
+    """Do what `ssl.create_default_context` does, but read the certificates of httpx once.
+
+    Each of its clients reads all 140, also for a plain address: 30 ms of a processor, for hundreds of clients.
+    """
+    authorities = str(sources.get("cafile"))
+    if not purpose and authorities.endswith(AUTHORITIES):
+        return _trust_in(authorities)
+    return _read_trust(*purpose, **sources)
+
+
+@cache
+def _trust_in(file: str) -> ssl.SSLContext:
+    return _read_trust(cafile=file)
+
+
+ssl.create_default_context = _trust
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -189,9 +214,28 @@ def part_of(request: pytest.FixtureRequest) -> Callable[[Sequence[T], int], list
     return chosen
 
 
+@pytest.fixture
+def forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the children that answer a question of this process; to start Python for each takes most of their time."""
+    forked = import_module("tests.forked")  # few tests need it, and all import this file
+    monkeypatch.setattr("penstock.process.question.run_child", forked.child)
+
+
 @pytest.fixture(scope="session")
-def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def lent_servers(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Give servers that run already, by the names of the fixtures which they replace, if a plugin lends some."""
+    plugin: Any = request.config.pluginmanager.get_plugin("tests.cluster.far_servers")
+    return {} if plugin is None else plugin.lent(request.config)
+
+
+@pytest.fixture(scope="session")
+def store_server(
+    tmp_path_factory: pytest.TempPathFactory, lent_servers: dict[str, Any]
+) -> Iterator[Any]:
     """Start an object store; where nothing can build one, skip the tests that need it, but fail if CI is set."""
+    if "store_server" in lent_servers:
+        yield lent_servers["store_server"]
+        return
     module = import_module("tests.object_store")  # few tests need it, and all import this file
     try:
         server = module.StoreServer(tmp_path_factory.mktemp("store"))
@@ -202,8 +246,13 @@ def store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def kafka_server(
+    tmp_path_factory: pytest.TempPathFactory, lent_servers: dict[str, Any]
+) -> Iterator[Any]:
     """Lend the one Kafka of the run; where nothing can fetch it, skip the tests that need it, but fail if CI is set."""
+    if "kafka_server" in lent_servers:
+        yield lent_servers["kafka_server"]
+        return
     module = import_module("tests.kafka_server")
     base = tmp_path_factory.getbasetemp()
     shared = (

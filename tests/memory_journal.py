@@ -6,7 +6,7 @@ of their files, so that no caller can change them.
 
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
@@ -94,8 +94,10 @@ class MemoryJournal:
             end = len(self._commits) if upto is None else upto + 1
             return iter(self._commits[max(after + 1, self._first) : end])
 
-    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
-        """Block until epoch `after + 1` exists, as the port says."""
+    def wait(
+        self, after: Epoch, timeout_ms: int, ahead: Callable[[Commit], object] | None = None
+    ) -> Commit | None:
+        """Block until epoch `after + 1` exists, as the port says; it is durable at once, so nothing is read ahead."""
         following = after + 1
         with self._changed:
             self._changed.wait_for(
@@ -112,6 +114,12 @@ class MemoryJournal:
         if data is None:
             raise parquet.damaged_part(part, "is missing")
         return parquet.decode(part, data, columns)
+
+    def read_all(
+        self, parts: Sequence[Part], columns: Sequence[str] | None = None
+    ) -> list[pa.Table]:
+        """Return the rows of parts, as the port says."""
+        return [self.read(part, columns) for part in parts]
 
     def first(self) -> Epoch:
         """Return the oldest epoch that is held."""

@@ -11,10 +11,10 @@ import msgspec
 
 from penstock.base.ids import ONLY_PARTITION, LogPartition, Lsn, RequestId
 from penstock.base.instants import instant_of
-from penstock.errors import Corrupt, LogUnavailable, RecordTooLarge, RequestConflict, Truncated
+from penstock.errors import Corrupt, LogUnavailable, RequestConflict, Truncated
 from penstock.log.api import PROMOTED_MAX, Entry, Record, marked
 from penstock.log.clock import wall_clock_us
-from penstock.model.request import call_in
+from penstock.model.request import call_in, check_size
 
 
 class MemoryLog:
@@ -248,11 +248,8 @@ class MemoryLog:
             raise LogUnavailable("the log is closed")
 
     def _check_size(self, entry: Entry, *, limited: bool) -> None:
-        if limited and len(entry.body) > self._record_bytes_max:
-            raise RecordTooLarge(
-                f"request {entry.request_id!r}: the body has {len(entry.body)} bytes, "
-                f"the limit is {self._record_bytes_max}"
-            )
+        if limited:
+            check_size(entry.body, self._record_bytes_max, str(entry.request_id))
 
     def _check_held(self, start: Lsn) -> None:
         if start < self._start:

@@ -27,8 +27,50 @@ class StoreMissing(Exception):
     """There is no server, and nothing that builds one; the message says what to install."""
 
 
-class StoreServer:
-    """A versitygw with a bucket, which several tests share: each takes a prefix of its own.
+class Store:
+    """An S3 server that runs, with a bucket which several tests share: each takes a prefix of its own.
+
+    Args:
+        address: Where it listens, at a port.
+        key: The name of its user, who has a secret.
+    """
+
+    def __init__(self, address: str, port: int, key: str, secret: str) -> None:
+        self.address = address
+        self.port = port
+        self.key = key
+        self.secret = secret
+
+    def root(self, host: Path, prefix: str, port: int | None = None) -> StoreRoot:
+        """Return the root of a prefix, perhaps through a proxy."""
+        return StoreRoot(f"s3://{BUCKET}/{prefix}", host, self.access(port))
+
+    def url(self, prefix: str) -> str:
+        """Return the place of a prefix."""
+        return f"s3://{BUCKET}/{prefix}"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables from which a process takes the options of its client."""
+        access = self.access()
+        return {
+            "AWS_ENDPOINT_URL": access["endpoint"],
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": access["region"],
+        }
+
+    def access(self, port: int | None = None) -> dict[str, str]:
+        """Return the options of a client."""
+        return {
+            "endpoint": f"http://{self.address}:{port or self.port}",
+            "access_key_id": self.key,
+            "secret_access_key": self.secret,
+            "region": "us-east-1",
+        }
+
+
+class StoreServer(Store):
+    """The process of a versitygw.
 
     Attributes:
         folder: The folder of the bucket; an object is a file in it.
@@ -40,11 +82,9 @@ class StoreServer:
         Args:
             address: Where it listens, of the host of this thread.
         """
-        self.address = address
+        super().__init__(address, free_port(address), secrets.token_hex(8), secrets.token_hex(16))
         self.folder = folder / BUCKET
         self.folder.mkdir(parents=True)
-        self.port = free_port(address)
-        self.key, self.secret = secrets.token_hex(8), secrets.token_hex(16)
         built = subprocess.run([_BUILD], capture_output=True, text=True, check=False)
         if built.returncode:
             raise StoreMissing(built.stderr.strip())
@@ -80,33 +120,6 @@ class StoreServer:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
-
-    def root(self, host: Path, prefix: str, port: int | None = None) -> StoreRoot:
-        """Return the root of a prefix, perhaps through a proxy."""
-        return StoreRoot(f"s3://{BUCKET}/{prefix}", host, self.access(port))
-
-    def url(self, prefix: str) -> str:
-        """Return the place of a prefix."""
-        return f"s3://{BUCKET}/{prefix}"
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables from which a process takes the options of its client."""
-        access = self.access()
-        return {
-            "AWS_ENDPOINT_URL": access["endpoint"],
-            "AWS_ACCESS_KEY_ID": self.key,
-            "AWS_SECRET_ACCESS_KEY": self.secret,
-            "AWS_REGION": access["region"],
-        }
-
-    def access(self, port: int | None = None) -> dict[str, str]:
-        """Return the options of a client."""
-        return {
-            "endpoint": f"http://{self.address}:{port or self.port}",
-            "access_key_id": self.key,
-            "secret_access_key": self.secret,
-            "region": "us-east-1",
-        }
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def counting(path: Path) -> Iterator[tuple[RunningGateway, httpx.Client, Journal
     data.mkdir()
     journal = DataDirectory(data).open_journal(load_app(COUNTING))
     with (
-        RunningGateway(COUNTING, data, drives=False) as gateway,
+        RunningGateway(COUNTING, data, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         yield gateway, client, journal

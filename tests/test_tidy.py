@@ -24,11 +24,13 @@ BOUNDARIES = {
     "runtime",
 }  # the only rooms that may catch everything
 THREADS = {
+    "files/durable.py",  # it goes to the caller
     "journal/tail.py",
     "log/kafka.py",
     "log/regular_look.py",
 }  # a failure ends their thread alone
 USER_CODE_ENDS = {  # where the errors of user code are recorded, and a handler's changes are put back
+    "base/start.py",  # open files of a user, at the end of a process
     "engine/execute.py",
     "engine/failure.py",
     "engine/isolation.py",

@@ -1,6 +1,6 @@
 """Takes the pictures of docs/CONSOLE.md, a box office with some load, and of docs/TUTORIAL.md, its café.
 
-`scripts/screenshots` runs this program. It needs Chromium, and neither Spark nor a network.
+`scripts/screenshots` runs this program. It needs the headless shell of Chromium, and neither Spark nor a network.
 
     scripts/screenshots                       every picture, into docs/console and docs/tutorial
     scripts/screenshots --only sql            pictures of the console whose names begin with `sql`

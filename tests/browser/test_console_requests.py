@@ -121,10 +121,10 @@ def test_scheduled_requests_are_listed_by_due_time(page: Page, shop: RunningCons
     page.one('[data-status="scheduled"]')
     page.open("/requests?show=scheduled")
     page.until("#scheduled h2", "2 requests")
-    page.one('[aria-label="Cancel later-100 …"]').click()
+    page.click('[aria-label="Cancel later-100 …"]')
     page.press("Keep it")
     page.until("#scheduled h2", "2 requests")
-    page.one('[aria-label="Cancel later-100 …"]').click()
+    page.click('[aria-label="Cancel later-100 …"]')
     page.press("Cancel it")
     page.until("#scheduled h2", "1 request")
     assert [row[3] for row in page.rows("#scheduled")] == ["later-200"]

@@ -40,8 +40,8 @@ def test_streams_are_listed_and_followed(served: tuple[Page, Journal]) -> None:
     page.press("lines")
     page.until("#atoms", "line 59")
     assert len(page.rows("#atoms")) == 50
-    publish(journal, {"lines": [["the newest"]]})
-    page.until("#atoms", "the newest")
+    publish(journal, {"lines": [["line sixty"]]})
+    page.until("#atoms", "line sixty")
     assert page.rows("#atoms")[0][0] == "60"
     page.press("Older atoms")
     page.until("#atoms", '"line 0"')

@@ -27,7 +27,8 @@ from penstock.orders.paused_workflows import newest_rows
 from penstock.process.capture_files import CaptureReport, read_capture_report
 from penstock.process.config import CaptureSettings, Config
 from penstock.process.data_directory import DataDirectory
-from tests.views.processes import _PROCESSES
+from tests.forked import processes
+from tests.waiting import wait_for
 
 SPEC = "tests/captures/crm_app.py"
 DEADLINE_S = 120.0
@@ -69,6 +70,11 @@ class Office:
         """Return the answer of the database."""
         with psycopg.connect(self.address) as connection:
             return connection.execute(query.encode()).fetchall()
+
+    def await_free_slot(self) -> None:
+        """Return when the server has noticed that the process which took its changes is dead."""
+        active = f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'slot_{self.name}' AND active"
+        wait_for(lambda: not self.ask(active), "the slot is free")
 
     def users(self, *numbers: int) -> list[dict[str, Any] | None]:
         """Return the entities of users."""
@@ -215,7 +221,7 @@ def wait_until(condition: Callable[[], bool], why: Callable[[], str] = str) -> N
 @contextmanager
 def capturing(office: Office) -> Iterator[int]:
     """Take changes in a process, and kill it at the end; yields the number of the process."""
-    process = _PROCESSES.Process(target=_capture, args=(office.config,))
+    process = processes().Process(target=_capture, args=(office.config,))
     process.start()
     assert process.pid is not None
     try:

@@ -106,6 +106,7 @@ def test_a_lost_slot_is_refused_and_read_again_by_an_order(
     with opened(postgres, tmp_path, "lost", USERS, rows, publication) as office:
         with capturing(office):
             office.await_users({1: "Ada", 2: "Bob"})
+        office.await_free_slot()
         office.give(
             "SELECT pg_drop_replication_slot('slot_lost')",
             "UPDATE users SET name = 'Eve' WHERE id = 2",
@@ -119,6 +120,7 @@ def test_a_lost_slot_is_refused_and_read_again_by_an_order(
         assert [event.kind for event in office.changes()].count("reset") == 2
         # Another program takes what this directory does not have.
         office.give("UPDATE users SET name = 'Eva' WHERE id = 2")
+        office.await_free_slot()
         office.give("SELECT pg_replication_slot_advance('slot_lost', pg_current_wal_lsn())")
         with capturing(office):
             assert "slot slot_lost has moved to" in office.await_refusal()

@@ -2,14 +2,17 @@
 
 `scripts/cluster` runs it. The parts, of which `--parts` chooses some:
 
+- `link`: the conformance suites of log, journal and shared root, whose broker and store are behind a link of 50 ms that loses one of a
+  hundred frames.
 - `hosts`: a hot item under load, executors and workers killed, hosts cut off and healed, and all of them at once.
 - `drivers`: two drivers on two hosts; the one that drives is killed, cut off, and stopped for a minute.
 - `page`: the operator's page, from one machine to three hosts, to four, and to one.
 - `elastic`: hosts join and leave, and the number of partitions changes, under load; each partition is on two hosts (`copies`).
-- `servers`: 500 requests a second; then the object store and the broker are killed for 20 seconds each. It prints the requests to the
-  store by kinds, for an epoch and for a day, and their price, under load and at rest, and the processor time and bytes of a request.
+- `servers`: 500 checkouts a second, in turns with the same load on one host with the embedded log and files, whose processor time is
+  compared; then the object store and the broker are killed for 20 seconds each. It prints the requests to the store by kinds, for an
+  epoch and for a day, and their price, under load and at rest, and the bytes of a checkout.
 - `outside`: indexes, effects and the changes of a database, while hosts hold parts of the state.
-- `scaling`: 1, 2 and 4 hosts of a fifth of a core, beside the model of `benchmarks.scale`.
+- `scaling`: 1, 2 and 4 hosts of a fifth of a core, beside the model of `benchmarks.scale`, whose costs are measured on one of them.
 
 With `--store`, and always for `drivers`, `page`, `servers` and `scaling`, data are in an object store and the log is in Kafka. It ends with 1 if a bound is
 exceeded, an answer is wrong, or replies and state are not those of one thread. Bounds are those of a machine that does
@@ -26,11 +29,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
+import msgspec
 import psutil
 import uvloop
 
@@ -40,11 +46,12 @@ from penstock.process.config import PriceConfig
 from penstock.process.host_reporter import READS, WRITES
 from penstock.process.metrics import STORE_REQUESTS, sums_of
 from tests.checkout import SHOP
-from tests.cluster.lab import Host, Lab, lab, why_not
+from tests.cluster.far_servers import Places
+from tests.cluster.lab import ALONE, Host, Lab, Slow, lab, why_not
 from tests.cluster.operator_page import OperatorPage
 from tests.cluster.outside import Outside
 from tests.cluster.running import PORT, RunningApplication, equals_one_thread
-from tests.cluster.scaling import HOSTS, Scaling, spent_s
+from tests.cluster.scaling import HOSTS, SECONDS, Scaling, spent_s
 from tests.faults.shop_consistency import HOST, consistency
 from tests.kafka_server import KafkaServer
 from tests.object_store import StoreServer
@@ -55,15 +62,40 @@ DRIVER_KILLED_S, DRIVER_CUT_S, DRIVER_STOPPED_S = 2.0, 9.0, 9.0
 REFUSED_S, ON_AGAIN_S = 5.0, 15.0
 MEDIAN_S, LATE_S = 0.1, 0.4
 RATE: Final = 500
-LOAD_S: Final = 30.0
+TURNS: Final = 2
+LOAD_S: Final = 15.0
+"""The time of a turn."""
+WAITS: Final = {
+    "request": ("penstock_request_seconds", ""),
+    "append": ("penstock_log_append_seconds", ""),
+    "epoch": ("penstock_epoch_seconds", ""),
+    "phase": ("penstock_epoch_phase_seconds", "phase"),
+    "store": ("penstock_store_request_seconds", "kind"),
+}
+"""The metrics that say for what a request waits, and their labels."""
+CPU_RATIO: Final = 2.0
+"""The processor time of a checkout on two hosts, at most, in times of one host with the embedded log and files."""
 AWAY_S = 30.0
 STOPPED_S: Final = 60.0
 SERVER_AWAY_S: Final = 20.0
 _SETTLE_S = 3.0
+_FOLLOW_S: Final = 0.5
+"""After so long, all processes have followed the last epoch of a load."""
 _REST_S: Final = 40.0
 """After so long without a request, each follower has its longest pause."""
 _DAY_S: Final = 86_400
 _CONNECTIONS: Final = 400
+_ENTITIES: Final = 1_000
+"""Items, and users, of the shop whose orders are checked out."""
+_PLENTY: Final = 1_000_000
+SLOW: Final = Slow(25.0, 1.0)
+"""In each direction: an answer comes after 50 ms."""
+SUITES: Final = [
+    f"tests/conformance/test_{name}.py"
+    for name in (
+        "log", "log_schedule", "journal", "journal_compaction", "journal_kinds", "shared_root",
+    )
+]  # fmt: skip
 
 
 class Report:
@@ -91,6 +123,22 @@ class Report:
         line = f"{what:45} {ratio:7.2f} times   at least {bound:g}"
         if ratio < bound:
             line += "   MISSED"
+            self.exceeded.append(line)
+        self.note(f"{line}   load {psutil.getloadavg()[0]:.1f}")
+
+    def at_most(self, what: str, ratio: float, bound: float) -> None:
+        """Print one ratio that should be small."""
+        line = f"{what:45} {ratio:7.2f} times   at most {bound:g}"
+        if ratio > bound:
+            line += "   EXCEEDED"
+            self.exceeded.append(line)
+        self.note(f"{line}   load {psutil.getloadavg()[0]:.1f}")
+
+    def near(self, what: str, ratio: float, share: float) -> None:
+        """Print how far a figure is from the one that was expected: `ratio` is the one over the other."""
+        line = f"{what:75} {ratio:6.2f} times   within {share:.0%}: "
+        line += "held" if abs(ratio - 1) <= share else "MISSED"
+        if abs(ratio - 1) > share:
             self.exceeded.append(line)
         self.note(f"{line}   load {psutil.getloadavg()[0]:.1f}")
 
@@ -290,28 +338,30 @@ class Elastic:
 
 
 class Servers:
-    """A shop under load, whose object store and broker are killed."""
+    """A shop under load, whose object store and broker are killed; and the same shop on one host, which needs neither."""
 
     def __init__(self, hosts: Lab, report: Report) -> None:
         self._lab = hosts
         self._report = report
+        self._cluster = hosts.hosts[:-1]
+        count, last = len(self._cluster) - 1, len(self._cluster)
         # The usual time, after which a request is refused; others allow more, because brokers start slowly here.
+        settings: dict[str, Any] = {"kafka.append_ms": 2_000}
         self._shop = RunningApplication(
-            hosts, at=1, apps=(SHOP,), partitions=2, **{"kafka.append_ms": 2_000}
+            hosts, at=1, apps=(SHOP,), hosts=count, cores=count, partitions=count, **settings
         )
-        self._shop.await_tasks(2)
+        self._shop.await_tasks(count)
+        self._alone = RunningApplication(
+            hosts, at=last, apps=(SHOP,), alone=True, cores=count, partitions=count
+        )
 
     def run(self, rounds: int) -> None:
         """Do everything, some rounds."""
         items = [self._made() for _ in range(100)]
+        for shop in (self._alone, self._shop):
+            shop.call(_fill)
         for round_ in range(rounds):
-            self._paced(items, f"warm{round_}", 5.0, RATE)
-            with self._priced(f"{RATE} requests/s"):
-                answers = self._paced(items, f"r{round_}", LOAD_S, RATE)
-            took = sorted(answer.took_s for answer in answers)
-            assert {answer.status for answer in answers} == {200}
-            self._report.say(f"{RATE} requests/s: p50", statistics.median(took), MEDIAN_S)
-            self._report.say(f"{RATE} requests/s: p99", took[len(took) * 99 // 100], LATE_S)
+            self._compare(str(round_))
             store, broker = self._lab.store, self._lab.broker
             assert store is not None
             assert broker is not None
@@ -320,23 +370,98 @@ class Servers:
         time.sleep(_REST_S)
         with self._priced("idle"):
             time.sleep(LOAD_S)
-        self._shop.stop()
+        for shop in (self._alone, self._shop):
+            shop.stop()
         requests = equals_one_thread(self._lab, 1)
         self._report.say(f"{requests} requests equal one thread", 0.0)
+
+    def _compare(self, run: str) -> None:
+        """Let the hosts and the single host check out in turns, and compare the processor time of a checkout."""
+        spent: dict[RunningApplication, Counter[str]] = {}
+        took: dict[RunningApplication, list[float]] = {}
+        every = [(self._alone, "one host"), (self._shop, f"{len(self._cluster) - 1} hosts")]
+        for shop, _ in every:
+            shop.call(_make_unpaid)
+            self._check_out(shop, f"warm{run}", _SETTLE_S)
+            spent[shop], took[shop] = Counter(), []
+        for turn in range(TURNS):
+            for shop, _ in every:
+                shop.call(_make_unpaid)
+                time.sleep(_FOLLOW_S)
+                before, waited = self._spent(shop), self._waits(shop)
+                with self._priced(f"{RATE} checkouts/s") if shop is self._shop else nullcontext():
+                    answers = self._check_out(shop, f"{run}-{turn}", LOAD_S)
+                    time.sleep(_FOLLOW_S)
+                spent[shop].update(self._spent(shop))
+                spent[shop].subtract(before)
+                self._tell_waits(shop, waited)
+                took[shop] += [answer.took_s for answer in answers]
+        each_us = {}
+        for shop, name in every:
+            count = len(took[shop])
+            costs = {kind: used / count * 1e6 for kind, used in spent[shop].items()}
+            each_us[shop] = sum(costs.values())
+            parts = ", ".join(f"{kind} {cost:.0f}" for kind, cost in costs.items())
+            self._report.note(f"{name}: {each_us[shop]:.0f} µs of processors for a checkout: {parts}")  # fmt: skip
+            bounds = (MEDIAN_S, LATE_S) if shop is self._shop else (None, None)
+            times = sorted(took[shop])
+            of = f"{name}, {RATE} checkouts/s"
+            self._report.say(f"{of}: p50", statistics.median(times), bounds[0])
+            self._report.say(f"{of}: p99", times[len(times) * 99 // 100], bounds[1])
+        ratio = each_us[self._shop] / each_us[self._alone]
+        self._report.at_most("processor time of a checkout: hosts over one", ratio, CPU_RATIO)
+
+    def _waits(self, shop: RunningApplication) -> dict[str, tuple[float, float]]:
+        """Return how often a shop has waited so far, and the seconds, by the reasons."""
+        found: dict[str, tuple[float, float]] = {}
+        for what, (name, label) in WAITS.items():
+            seconds, counts = Counter[str](), Counter[str]()
+            for data in self._data_of(shop):
+                seconds.update(Counter(sums_of(data, f"{name}_sum", label)))
+                counts.update(Counter(sums_of(data, f"{name}_count", label)))
+            found |= {
+                f"{what} {value}".strip(): (counts[value], seconds[value]) for value in counts
+            }
+        return found
+
+    def _tell_waits(self, shop: RunningApplication, before: dict[str, tuple[float, float]]) -> None:
+        """Print for how long a shop has waited on average since then."""
+        told = []
+        for what, (count, seconds) in self._waits(shop).items():
+            former_count, former_s = before.get(what, (0.0, 0.0))
+            if count > former_count:
+                each_ms = (seconds - former_s) / (count - former_count) * 1e3
+                told.append(f"{what} {each_ms:.1f} ms")
+        where = "hosts" if shop is self._shop else "one host"
+        self._report.note(f"  waits on {where}: {', '.join(told)}")
+
+    def _hosts_of(self, shop: RunningApplication) -> list[Host]:
+        return self._cluster if shop is self._shop else [self._lab.hosts[shop.at]]
+
+    def _data_of(self, shop: RunningApplication) -> list[Path]:
+        """Return the folders with the metrics of a shop."""
+        folder = "" if shop is self._shop else ALONE
+        return [host.root / folder for host in self._hosts_of(shop)]
+
+    def _check_out(self, shop: RunningApplication, run: str, seconds: float) -> list[Answer]:
+        """Check out at a rate, each time another order."""
+        requests = [
+            Request("POST", f"/orders/checkout/{order}", request_id=f"{run}-{order}")
+            for order in range(int(RATE * seconds))
+        ]
+        answers = self._at(shop.at, requests, RATE)
+        assert {answer.status for answer in answers} == {200}
+        return answers
 
     @contextmanager
     def _priced(self, what: str) -> Iterator[None]:
         """Print what the hosts ask of the store in the block, by kinds, and what a day like this costs at the default prices."""
         before, epochs, began = self._asked(), self._epochs(), time.monotonic()
-        requests, sent, spent = self._requests(), self._bytes(), self._spent()
+        requests, sent = self._requests(), self._bytes()
         yield
         lasted_s = time.monotonic() - began
         asked, epochs = self._asked() - before, self._epochs() - epochs
-        requests, sent, spent = (
-            self._requests() - requests,
-            self._bytes() - sent,
-            self._spent() - spent,
-        )
+        requests, sent = self._requests() - requests, self._bytes() - sent
         kinds = ", ".join(
             f"{kind} {count / lasted_s:.2f}/s"
             + (f" = {count / epochs:.1f} an epoch" if epochs else "")
@@ -351,11 +476,8 @@ class Servers:
             f"   load {psutil.getloadavg()[0]:.1f}"
         )
         if requests:
-            costs = ", ".join(
-                f"{kind} {used / requests * 1e6:.0f} µs" for kind, used in spent.items()
-            )
             self._report.note(
-                f"{what}: of a request: {costs} of processors, {sent / requests:,.0f} bytes to and from the store"
+                f"{what}: {sent / requests:,.0f} bytes to and from the store for each"
             )
 
     def _requests(self) -> int:
@@ -366,20 +488,20 @@ class Servers:
         """Return the bytes to and from the store so far, of the processes of all hosts."""
         return sum(
             sum(sums_of(host.root, "penstock_store_bytes_total", "kind").values())
-            for host in self._lab.hosts
+            for host in self._cluster
         )
 
-    def _spent(self) -> Counter[str]:
-        """Return the processor time of the processes of all hosts, by their kinds; store, broker and clients are left out."""
+    def _spent(self, shop: RunningApplication) -> Counter[str]:
+        """Return the processor time of the processes of a shop, by their kinds; store, broker and clients are left out."""
         total: Counter[str] = Counter()
-        for host in self._lab.hosts:
+        for host in self._hosts_of(shop):
             total.update(spent_s(host))
         return total
 
     def _asked(self) -> Counter[str]:
         """Return the requests to the store so far, of the processes of all hosts, by their kinds."""
         asked: Counter[str] = Counter()
-        for host in self._lab.hosts:
+        for host in self._cluster:
             asked.update(Counter(sums_of(host.root, STORE_REQUESTS, "kind")))
         return asked
 
@@ -450,7 +572,32 @@ class Servers:
             )
             for number in range(int(seconds * rate))
         ]
-        return self._lab.hosts[1].within(lambda: uvloop.run(_paced(requests, rate, meanwhile)))
+        return self._at(1, requests, rate, meanwhile)
+
+    def _at(
+        self,
+        at: int,
+        requests: list[Request],
+        rate: int,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> list[Answer]:
+        host = self._lab.hosts[at]
+        return host.within(lambda: uvloop.run(_paced(requests, rate, meanwhile)))
+
+
+def _fill(client: httpx.Client) -> None:
+    """Give the shop so many items and so much credit that no checkout is refused."""
+    _done(client, f"/stock/batch_init/{_ENTITIES}/{_PLENTY}/1")
+    _done(client, f"/payment/batch_init/{_ENTITIES}/{_PLENTY}")
+
+
+def _make_unpaid(client: httpx.Client) -> None:
+    _done(client, f"/orders/batch_init/{int(RATE * LOAD_S)}/{_ENTITIES}/{_ENTITIES}/1")
+
+
+def _done(client: httpx.Client, path: str) -> None:
+    answer = client.post(path)
+    assert answer.status_code == 200, answer.text
 
 
 async def _paced(requests: list[Request], rate: int, meanwhile: Callable[[], None]) -> list[Answer]:
@@ -512,6 +659,33 @@ def _is_worker(process: psutil.Process) -> bool:
     return all("penstock.runtime.spark.daemon" in line for line in lines)
 
 
+def conform(report: Report) -> None:
+    """Run the conformance suites over a slow link."""
+    with (
+        tempfile.TemporaryDirectory(prefix="cluster-") as top,
+        lab(Path(top), 1, SLOW) as hosts,
+    ):
+        hosts.serve()
+        assert hosts.store is not None
+        assert hosts.broker is not None
+        store, broker = hosts.store, hosts.broker
+        places = Places(
+            (store.address, store.port, store.key, store.secret), (broker.port, broker.address)
+        )
+        file, output = Path(top) / "servers.json", Path(top) / "suites.log"
+        file.write_bytes(msgspec.json.encode(places))
+        words = ["-p", "tests.cluster.far_servers", "--servers", str(file), "-q", "-rfE"]
+        words += ["-n", "4", "-k", "kafka or store", "--basetemp", f"{top}/suites", *SUITES]
+        began = time.monotonic()
+        status = hosts.hosts[0].start([sys.executable, "-m", "pytest", *words], output).wait()
+        told = output.read_text()
+        what = f"suites over {2 * SLOW.delay_ms:g} ms and {SLOW.loss_percent:g} % loss"
+        report.say(f"{what}: {told.splitlines()[-1].strip('= ')}", time.monotonic() - began)
+        if status:
+            report.note(told)
+            report.exceeded.append(what)
+
+
 def follow_page(report: Report) -> None:
     """Follow the operator's page."""
     with tempfile.TemporaryDirectory(prefix="cluster-") as top, lab(Path(top), 4) as hosts:
@@ -524,35 +698,52 @@ def follow_page(report: Report) -> None:
             raise
 
 
+ALONE_PARTS: Final = {"link": conform, "page": follow_page}
+"""The parts that make their own hosts."""
+EVERY: Final = ("link", *PARTS, "page")
+
+
 def main() -> int:
     """Run the campaign."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", nargs="+", choices=[*PARTS, "page"], default=[*PARTS, "page"])
+    parser.add_argument("--parts", nargs="+", choices=EVERY, default=EVERY)
     parser.add_argument("--store", action="store_true", help="data in a store and a log in Kafka")
     parser.add_argument("--hosts", type=int, default=2, help="hosts with tasks; default 2")
     parser.add_argument("--rounds", type=int, default=1, help="default 1")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help=f"scaling: the time of each run; default {SECONDS:g}",
+    )
+    parser.add_argument("--json", type=Path, help="scaling: file for costs, figures and the model")
     chosen = parser.parse_args()
     if reason := why_not():
         sys.stdout.write(f"{reason}\n")
         return 1
     report = Report()
     for part in chosen.parts:
-        if part == "page":
-            follow_page(report)
+        if part in ALONE_PARTS:
+            ALONE_PARTS[part](report)
             continue
+        # The last host of `servers` is no host of the cluster.
+        count = {"scaling": max(HOSTS), "servers": chosen.hosts + 1}.get(part, chosen.hosts)
         with (
             tempfile.TemporaryDirectory(prefix="cluster-") as top,
-            lab(Path(top), 1 + (max(HOSTS) if part == "scaling" else chosen.hosts)) as hosts,
+            lab(Path(top), 1 + count) as hosts,
         ):
             if chosen.store or part in ("drivers", "servers", "scaling"):
                 hosts.serve()
             workers = range(1, 2 if part in ("elastic", "scaling") else 1 + chosen.hosts)
             # Two for each host: of the driver and of the standby.
             hosts.start_spark(workers, cores=2 if part == "drivers" else 1)
+            make = PARTS[part]
+            if part == "scaling":
+                make = partial(Scaling, seconds=chosen.seconds, found=chosen.json)
             try:
-                PARTS[part](hosts, report).run(chosen.rounds)
+                make(hosts, report).run(chosen.rounds)
             except BaseException:
                 for log in Path(top).glob("run*.log"):
                     report.note(f"{log.name}:\n{log.read_text()[-8_000:]}")

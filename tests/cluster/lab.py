@@ -4,7 +4,6 @@ All hosts see the same data directory, and at the same path each has a folder of
 of the installed PySpark. It needs root; `why_not` says what is missing.
 """
 
-import ctypes
 import os
 import secrets
 import shutil
@@ -15,19 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import psutil
 
 from penstock.runtime.spark.java import java_home
 from penstock.runtime.spark.jvm import spark_home
+from tests.cluster import slow_link
 from tests.kafka_server import KafkaServer
 from tests.object_store import StoreServer
 from tests.waiting import wait_for
 
 T = TypeVar("T")
 
-_NETWORK: Final = 0x40000000  # CLONE_NEWNET
 _JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx192m")
 PROPERTIES: Final = """\
 spark.authenticate true
@@ -38,11 +37,24 @@ spark.authenticate.secret %s
 
 _DEPLOY: Final = "org.apache.spark.deploy"
 
-_GROUPS: Final = Path("/sys/fs/cgroup/cpu")
+_CONTROLLER: Final = "cpu"
+_GROUPS: Final = Path("/sys/fs/cgroup", _CONTROLLER)
 """The control groups of the processor, in their first version."""
+
+ALONE: Final = "alone"
+"""The data directory of an application that has its host alone, in the folder of the host."""
 
 _PERIOD_US: Final = 10_000
 _SHARES: Final = 64 * 1024
+
+
+def own_group() -> Path:
+    """Return the control group of this process, which bounds the hosts, too."""
+    for row in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = row.split(":", 2)
+        if _CONTROLLER in controllers.split(","):
+            return _GROUPS / path.lstrip("/")
+    return _GROUPS
 
 
 def why_not() -> str:
@@ -59,6 +71,13 @@ def why_not() -> str:
     return f"no network namespace can be made: {tried.stderr.strip()}" if tried.returncode else ""
 
 
+class Slow(NamedTuple):
+    """How slow a link is, in each direction."""
+
+    delay_ms: float
+    loss_percent: float
+
+
 class Host:
     """One host.
 
@@ -68,7 +87,13 @@ class Host:
     """
 
     def __init__(
-        self, name: str, switch: str, number: int, top: Path, environment: dict[str, str]
+        self,
+        name: str,
+        switch: str,
+        number: int,
+        top: Path,
+        environment: dict[str, str],
+        slow: Slow | None = None,
     ) -> None:
         self.address = f"10.99.0.{number}"
         self.root = top / f"host{number}"
@@ -77,10 +102,20 @@ class Host:
         self._switch = switch
         self._port = f"pl{number}"
         self._environment = environment
+        self._group = own_group() / name
         self._processes: list[subprocess.Popen[bytes]] = []
         self.root.mkdir()
+        self._link: subprocess.Popen[bytes] | None = None
         _ip(f"netns add {name}")
-        _ip(f"-n {switch} link add {self._port} type veth peer name eth0 netns {name}")
+        if slow is None:
+            _ip(f"-n {switch} link add {self._port} type veth peer name eth0 netns {name}")
+        else:
+            words = [switch, self._port, name, "eth0", *map(str, slow)]
+            self._link = subprocess.Popen(
+                [sys.executable, "-m", "tests.cluster.slow_link", *words], stdout=subprocess.PIPE
+            )
+            assert self._link.stdout is not None
+            assert self._link.stdout.readline() == b"ready\n", "the link is not there"
         _ip(f"-n {switch} link set {self._port} master br0 up")
         _ip(f"-n {name} addr add {self.address}/24 dev eth0")
         _ip(f"-n {name} link set eth0 up")
@@ -112,14 +147,18 @@ class Host:
     @property
     def is_limited(self) -> bool:
         """Whether `limit` was called."""
-        return (_GROUPS / self._name).exists()
+        return self._group.exists()
+
+    def limited(self) -> list[int]:
+        """Return the ids of the processes that `limit` bounds."""
+        return list(map(int, (self._group / "cgroup.procs").read_text().split()))
 
     def limit(self, cores: float) -> None:
         """Bound the processor time of all processes on this host, and of those that they start.
 
         Its weight is that of 64 processes, so that others that use the machine take little from what it may have.
         """
-        group = _GROUPS / self._name
+        group = self._group
         group.mkdir(exist_ok=True)
         (group / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
         (group / "cpu.cfs_quota_us").write_text(str(round(cores * _PERIOD_US)))
@@ -140,9 +179,7 @@ class Host:
         """Call a function whose connections are those of this host."""
 
         def enter() -> T:
-            with Path(f"/run/netns/{self._name}").open() as namespace:
-                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _NETWORK):
-                    raise OSError(ctypes.get_errno(), "setns")
+            slow_link.enter(self._name)
             return work()
 
         with ThreadPoolExecutor(1) as thread:
@@ -170,10 +207,13 @@ class Host:
                     one.send_signal(signal.SIGKILL)
             process.kill()
             process.wait()
-        group = _GROUPS / self._name
-        if group.exists():
-            wait_for(lambda: not (group / "cgroup.procs").read_text(), "the end of the processes")
-            group.rmdir()
+        if self.is_limited:
+            processes = self._group / "cgroup.procs"
+            wait_for(lambda: not processes.read_text(), "the end of the processes")
+            self._group.rmdir()
+        if self._link is not None:
+            self._link.kill()
+            self._link.communicate()
         _ip(f"netns del {self._name}")
 
 
@@ -189,8 +229,9 @@ class Lab:
         broker: The broker, on a host of its own; None without `serve`.
     """
 
-    def __init__(self, top: Path, count: int) -> None:
+    def __init__(self, top: Path, count: int, slow: Slow | None = None) -> None:
         self.top = top
+        self._slow = slow
         self.data: Path | str = top / "data"
         self.store: StoreServer | None = None
         self.broker: KafkaServer | None = None
@@ -210,7 +251,8 @@ class Lab:
 
     def _host(self, number: int) -> Host:
         name = f"{self._name}-{number}"
-        return Host(name, self._name, number, self.top, self.environment)
+        slow = self._slow if number == 1 else None
+        return Host(name, self._name, number, self.top, self.environment, slow)
 
     def serve(self) -> None:
         """Keep the data in an object store and the log in a topic, whose servers have a host each."""
@@ -289,15 +331,22 @@ class Lab:
         command = [sys.executable, "-m", "penstock", "run", *apps, *self.settings(**more)]
         return self.hosts[at].start(command, self.top / f"run{at}.log")
 
+    def run_alone(self, apps: Sequence[str], at: int, **more: Any) -> subprocess.Popen[bytes]:
+        """Start `penstock run` on a host, for this host alone: its log, journal and state are files of its own."""
+        words = [word for name, value in more.items() for word in ("--set", f"{name}={value}")]
+        command = [sys.executable, "-m", "penstock", "run", *apps, *words]
+        data = self.hosts[at].root / ALONE
+        return self.hosts[at].start([*command, "--data", str(data)], self.top / f"run{at}.log")
+
     def output(self, at: int = 0) -> str:
         """Return what `penstock run` has printed on a host."""
         return (self.top / f"run{at}.log").read_text()
 
 
 @contextmanager
-def lab(top: Path, count: int) -> Iterator[Lab]:
-    """Give a cluster of some hosts."""
-    with Lab(top, count) as made:
+def lab(top: Path, count: int, slow: Slow | None = None) -> Iterator[Lab]:
+    """Give a cluster of some hosts, the first of which may have a slow link."""
+    with Lab(top, count, slow) as made:
         yield made
 
 

@@ -33,20 +33,30 @@ class RunningApplication:
     """An application on one host, which runs until it is stopped."""
 
     def __init__(
-        self, lab: Lab, at: int = 0, apps: Sequence[str] = (SHOP,), **settings: Any
+        self,
+        lab: Lab,
+        at: int = 0,
+        apps: Sequence[str] = (SHOP,),
+        *,
+        alone: bool = False,
+        **settings: Any,
     ) -> None:
         """Start it; its tasks run on all hosts but the first.
 
         Args:
             at: The host with the driver, or with a standby.
             apps: The applications that run as one; else the shop.
+            alone: Whether its host does everything, with the embedded log and files.
         """
         self.lab = lab
         self.at = at
         hosts = len(lab.hosts) - 1
-        chosen = {"hosts": hosts, "cores": hosts, "gateway.port": PORT, **settings}
         self.apps = apps
-        self.process = lab.run(apps, at, **chosen)
+        if alone:
+            self.process = lab.run_alone(apps, at, **{"gateway.port": PORT, **settings})
+        else:
+            chosen = {"hosts": hosts, "cores": hosts, "gateway.port": PORT, **settings}
+            self.process = lab.run(apps, at, **chosen)
         try:
             wait_for(self._is_announced, "the application", START_S)
         except AssertionError as error:

@@ -44,7 +44,7 @@ def checkouts(shop: httpx.Client) -> list[int]:
 
 
 @pytest.mark.turns(
-    2,
+    1,
     *("runtime", "process", "engine", "exchange", "state", "log", "files"),
     of="faults of an application under load",
 )

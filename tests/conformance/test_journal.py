@@ -96,7 +96,10 @@ def test_commit_is_shown_as_it_was_given(journal: Journal) -> None:
         journal.write(PartKind.CHANGES, changes(0), "0-0"),
         journal.write(PartKind.TRANSACTIONS, transactions(0), "1-0"),
     ]
-    commit = Commit(Epoch(0), {LogPartition(1): Lsn(4), LogPartition(0): Lsn(9)}, (*parts,), 5)
+    positions = {LogPartition(1): Lsn(4), LogPartition(0): Lsn(9)}
+    commit = Commit(
+        Epoch(0), positions, (*parts,), 5, partitions=3, record_checksum="a", deployment="2:b"
+    )
     journal.commit(commit)
     assert journal.last() == commit
     assert commit.parts_of(PartKind.TRANSACTIONS) == [parts[1]]
@@ -131,6 +134,20 @@ def test_any_change_survives(journal: Journal, rows: list[tuple[str, str, bytes 
         [{"epoch": 0, "entity": a, "key": b, "state": c} for a, b, c in rows], CHANGES
     )
     assert journal.read(journal.write(PartKind.CHANGES, table, "0-0")).equals(table)
+
+
+def test_parts_are_read_together_as_each_alone(journal: Journal) -> None:
+    """The rows of several parts come in the order of the parts; one that is missing is an error."""
+    commits = grow(journal, 4)
+    parts = [part for commit in commits for part in commit.parts_of(PartKind.CHANGES)]
+    assert len(parts) == len(commits) > 2
+    assert journal.read_all(parts, ["key"]) == [journal.read(part, ["key"]) for part in parts]
+    every = [part for commit in commits for part in commit.parts]
+    assert journal.read_all(every) == [journal.read(part) for part in every]
+    assert journal.read_all([]) == []
+    lost = Part(PartKind.CHANGES, "kind=changes/000000000007-lost.parquet", 1, 9, "00")
+    with pytest.raises(Corrupt, match="is missing"):
+        journal.read_all([*parts, lost])
 
 
 def test_attempts_of_one_name_do_not_meet(journal: Journal) -> None:

@@ -111,7 +111,7 @@ def test_repetition_with_other_rights_is_the_same_request(make: Make) -> None:
 def test_large_body_is_refused_whole(make: Make) -> None:
     """A body at the limit passes; one byte more refuses its call, which leaves no trace."""
     log = make(record_bytes_max=10)
-    with pytest.raises(RecordTooLarge, match=r"'b'.*11.*10"):
+    with pytest.raises(RecordTooLarge, match=r"'b'.*11.*record_bytes_max = 10"):
         log.append([entry("a"), entry("b", bytes(11))])
     assert log.end() == 0
     assert log.append([entry("b", bytes(10))]) == [0]

@@ -1,6 +1,6 @@
 """Stores: all partitions of a host at one epoch, fed by the journal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +9,10 @@ import pytest
 from penstock.base.ids import EntityKey, Epoch, entity_key, split_entity_key
 from penstock.errors import Diverged, StateUnavailable
 from penstock.journal.api import CHANGES, Commit, Journal, PartKind
+from penstock.state import newest
 from penstock.state.api import Change
 from penstock.state.digest import digest_of_items, digest_of_mapping
+from penstock.state.newest import read_changed
 from penstock.state.partition_spec import WHOLE
 from penstock.state.stores import Stores, catch_up, remove_former_stores
 from tests.memory_journal import MemoryJournal
@@ -237,3 +239,98 @@ def test_interrupted_catch_up_converges(journal: MemoryJournal, writes: int) -> 
     catch_up(state, journal, Epoch(EPOCHS - 1), WHOLE)
     with state.reader() as reader:
         assert dict(reader.items()) == folded(EPOCHS - 1)
+
+
+LAST = Epoch(EPOCHS - 1)
+
+
+def items(count: int) -> Set[EntityKey]:
+    return {entity_key("Item", f"i{number}"): number for number in range(count)}.keys()
+
+
+@pytest.mark.parametrize("count", [1, 250, 301])
+@pytest.mark.parametrize("reads_per_epoch", [-100, 100])
+def test_rows_that_are_left_out_have_not_changed(
+    journal: MemoryJournal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    reads_per_epoch: int,
+) -> None:
+    """Who has the rows at an earlier epoch, and takes those that are read, has the newest row of each entity."""
+    monkeypatch.setattr(newest, "_READS_PER_EPOCH", reads_per_epoch)
+    keys, stores = items(count), Stores(tmp_path, journal, 2, boot_id=BOOT)
+    expected = {one: folded(LAST).get(one) for one in keys}
+    assert read_changed(journal, stores, keys, None) == (LAST, expected)
+    for after in range(-1, EPOCHS):
+        before = folded(after)
+        epoch, rows = read_changed(journal, stores, keys, Epoch(after))
+        assert epoch == LAST
+        assert {one: before.get(one) for one in keys} | rows == expected
+    stores.close()
+
+
+def test_a_look_reads_the_rows_that_have_changed(
+    journal: MemoryJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads all where the changes take more time: after many epochs, after large ones, and for few entities."""
+    monkeypatch.setattr(
+        newest, "_READS_PER_EPOCH", 100
+    )  # and 25 more for the rows of an epoch here
+    keys, stores = items(301), Stores(tmp_path, journal, 2, boot_id=BOOT)
+
+    def read(after: int) -> set[EntityKey]:
+        return {*read_changed(journal, stores, keys, Epoch(after))[1]}
+
+    assert read(LAST) == set()
+    assert read(LAST - 1) == {one for one, _ in changes_of(LAST)}
+    assert read(LAST - 2) == {one for epoch in (LAST - 1, LAST) for one, _ in changes_of(epoch)}
+    assert read(LAST - 4) == keys
+    few = items(2)
+    assert read_changed(journal, stores, few, Epoch(LAST - 1))[1].keys() == few
+    for size in ("_ROWS_PER_READ", "_BYTES_PER_READ"):
+        with monkeypatch.context() as patched:
+            patched.setattr(newest, size, 0.1)
+            assert read(LAST - 1) == keys
+    stores.close()
+
+
+def test_a_look_reads_all_rows_where_the_changes_are_unknown(
+    journal: MemoryJournal, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So it is where an epoch is forgotten or a part is damaged, and where the other epoch is none of this journal."""
+    keys, stores = items(901), Stores(tmp_path, journal, 2, boot_id=BOOT)
+    with stores.at(LAST):  # which needs all parts
+        pass
+    (last,) = journal.commits(Epoch(LAST - 1))
+    journal._parts[last.parts[0].path] = b"damaged"
+    assert read_changed(journal, stores, keys, Epoch(LAST - 1))[1].keys() == keys
+    journal.forget(LAST)
+    assert read_changed(journal, stores, keys, Epoch(LAST - 2))[1].keys() == keys
+    assert read_changed(journal, stores, keys, Epoch(EPOCHS))[1].keys() == keys
+    assert not caplog.records  # the stores are sound
+    stores.close()
+
+
+def test_a_look_without_changed_entities_leaves_the_stores_alone(
+    journal: MemoryJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys in the journal say that there is nothing to read, so no store is brought to the epoch."""
+    monkeypatch.setattr(newest, "_READS_PER_EPOCH", -1_000)
+    stores = Stores(tmp_path, journal, 2, boot_id=BOOT)
+    unchanged = items(300) - {one for one, _ in changes_of(LAST)}
+    assert read_changed(journal, stores, unchanged, Epoch(LAST - 1)) == (LAST, {})
+    assert stores.reached() == Epoch(-1)
+    assert read_changed(journal, stores, items(300), Epoch(LAST - 1))[1].keys() == {
+        one for one, _ in changes_of(LAST)
+    }
+    assert stores.reached() == LAST
+    stores.close()
+
+
+def test_no_epoch_has_no_rows(tmp_path: Path) -> None:
+    """Before the first epoch no entity exists."""
+    journal, keys = MemoryJournal(), items(3)
+    stores = Stores(tmp_path, journal, boot_id=BOOT)
+    assert read_changed(journal, stores, keys, Epoch(-1)) == (Epoch(-1), dict.fromkeys(keys))
+    stores.close()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from penstock import App, Entity, key, reference
+from penstock import App, Entity, index, key, reference, unique
 
 
 class Maker(Entity):
@@ -43,6 +43,26 @@ class Box(Entity):
         return self.box_id
 
 
+class Crate(Entity):
+    """A class with code that checks its values, and with indexes."""
+
+    crate_id: str
+    place: str
+    code: int
+    by_place = index("place")
+    by_code = unique("code")
+
+    def __init__(self, crate_id: str, place: str, code: int = 0) -> None:
+        if place == "crowded" and Crate.by_place(place):
+            raise ValueError("it is full")
+        self.crate_id = crate_id
+        self.place = Maker(1).name if place == "unknown" else place
+        self.code = code
+
+    def __key__(self) -> str:
+        return self.crate_id
+
+
 class Strict(Entity):
     name: str = key()
     maker: Maker = reference(exists=True)
@@ -53,4 +73,4 @@ class Person(Entity, personal=True):
     mail: str
 
 
-app = App("bulk", Maker, Item, Box, Strict, Person)
+app = App("bulk", Maker, Item, Box, Crate, Strict, Person)

@@ -23,7 +23,7 @@ from tests.streams.case_runs import CUT, WHOLE, check_cases, take_rounds
     ],
     ids=["1-cut", "2-whole", "2-overlapped-whole", "2-overlapped-cut", "3-cut"],
 )
-@pytest.mark.turns(2, "engine", "runtime")
+@pytest.mark.turns(1, "engine", "runtime", "dataflow", "model")
 def test_cases_in_epochs(
     tmp_path: Path,
     partitions: int,

@@ -3,7 +3,6 @@
 Tasks die at random, the disk of a host is full, and two clusters have one journal.
 """
 
-import multiprocessing
 import os
 import random
 import signal
@@ -12,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
@@ -52,10 +52,11 @@ from tests.checkout import TOP
 from tests.differential import index_app
 from tests.differential.committed import answers_of, state_of
 from tests.differential.machine import app
-from tests.differential.programs import History, drawn, histories
+from tests.differential.programs import History, beside_one_thread, drawn, histories
 from tests.differential.simulation import Answer
 from tests.differential.test_index_twins import PHANTOM, Program, programs
 from tests.faults.disk import Disk, missing_for_disks
+from tests.forked import processes
 from tests.object_store import StoreServer
 from tests.waiting import wait_for
 
@@ -64,10 +65,6 @@ PARTITIONS: Final = 5
 """More than hosts, so that a host can hold a part."""
 EXAMPLES: Final = int(os.environ.get("PENSTOCK_HOSTS", "1"))
 """The histories for each number of copies; `scripts/nightly` asks for more than one, and then draws more numbers of hosts."""
-SERVER = multiprocessing.get_context(
-    "forkserver"
-)  # as Spark's daemon, it forks from a process of one thread
-SERVER.set_forkserver_preload([__name__, "tests.differential.machine"])
 
 
 def job(payload: bytes, environment: dict[str, str]) -> None:
@@ -90,7 +87,7 @@ class ManyHosts(ClusterJobs):
         self.partitions = config.partitions
         self._draw = draw
         self.deaths = 0
-        self._wardens: dict[str, multiprocessing.process.BaseProcess] = {}
+        self._wardens: dict[str, BaseProcess] = {}
         self._prepare(settings, config, log, threading.Event())
 
     def _run_job(self, commands: Sequence[TaskCommand]) -> list[TaskResult]:
@@ -102,7 +99,7 @@ class ManyHosts(ClusterJobs):
         reside = msgspec.structs.replace(
             reside, seat=msgspec.structs.replace(reside.seat, host_data=root)
         )
-        process = SERVER.Process(target=job, args=(self._message(reside), dict(os.environ)))
+        process = processes().Process(target=job, args=(self._message(reside), dict(os.environ)))
         self._wardens[name] = process
         process.start()
         process.join()
@@ -260,6 +257,7 @@ def ran(
         yield cluster, serial.state
 
 
+@beside_one_thread
 @pytest.mark.parametrize("copies", ["1", "2", "all"] if EXAMPLES > 1 else ["1", "all"])
 @drawn(EXAMPLES)
 @given(histories(most=25), st.integers(0, 1 << 32), st.integers(1 if EXAMPLES > 1 else 2, 4))
@@ -282,6 +280,7 @@ def test_tasks_on_many_hosts_equal_one_thread(
             cluster.check_part(host, state)
 
 
+@beside_one_thread
 @pytest.mark.parametrize("copies", ["1", "2"] if EXAMPLES > 1 else ["1"])
 @drawn(EXAMPLES)
 @given(st.lists(programs, min_size=2, max_size=20), st.integers(0, 1 << 32), st.integers(2, 4))

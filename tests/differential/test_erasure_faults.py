@@ -105,6 +105,11 @@ def finished(data: Path, seeds: list[bytes]) -> Seen:
 
 
 @pytest.mark.campaign
+@pytest.mark.turns(
+    1,
+    *("runtime", "engine", "model", "journal", "files", "process", "state"),
+    of="a driver killed at every step",
+)
 def test_erasure_is_whole_after_a_fault_at_each_call(
     ordered: Path,
     tmp_path: Path,

@@ -50,7 +50,7 @@ def test_operator_erases_through_a_gateway(
     """The answer is the certificate, the log output names the operator, and others may not order or list."""
     admin, reader = {"X-API-Key": keys["admin"]}, {"X-API-Key": keys["read"]}
     with (
-        RunningGateway(PERSONS, persons.folder, drives=False) as gateway,
+        RunningGateway(PERSONS, persons.folder, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=120) as client,
         ThreadPoolExecutor(1) as threads,
         caplog.at_level(logging.INFO, logger="penstock.gateway.order_desk"),
@@ -86,7 +86,7 @@ def test_command_orders_through_a_gateway(
 ) -> None:
     """`penstock erase --url` waits for the certificate, and `--list --url` shows it."""
     with (
-        RunningGateway(PERSONS, persons.folder, drives=False) as gateway,
+        RunningGateway(PERSONS, persons.folder, drives=False, reads=False) as gateway,
         ThreadPoolExecutor(1) as threads,
     ):
         remote = ["--url", gateway.url, "--key", keys["admin"]]
@@ -130,7 +130,7 @@ def test_failed_order_may_be_repeated(persons: Persons, monkeypatch: pytest.Monk
 
 def test_open_gateway_takes_no_order(persons: Persons) -> None:
     """Without keys, everybody who reaches the gateway is its operator; an erasure needs a key."""
-    with RunningGateway(PERSONS, persons.folder, drives=False) as gateway:
+    with RunningGateway(PERSONS, persons.folder, drives=False, reads=False) as gateway:
         answer = httpx.post(f"{gateway.url}/erasures", json={"subject": "User/ada"})
     assert answer.status_code == 403
     assert "penstock keys add" in answer.json()["error"]["message"]

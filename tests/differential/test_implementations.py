@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 from penstock.native.choice import DISABLE, REQUIRE, VARIABLE
 from tests.checkout import TOP
+from tests.differential.programs import beside_one_thread
 from tests.native_build import needs_compiled
 
 PROGRAM = "tests.differential.implementation"
@@ -27,6 +28,7 @@ def outcomes(wish: str) -> list[str]:
     return result.stdout.splitlines()
 
 
+@beside_one_thread
 def test_both_implementations_give_the_same_outcomes() -> None:
     """Replies, states and parts of journals are the same, also at each depth before the recursion limit."""
     if find_spec("penstock.native._core") is None:

@@ -19,6 +19,7 @@ from penstock.base.file_formats import FileFormat
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
+from penstock.engine.imported import Existing
 from penstock.engine.limits import Limits
 from penstock.errors import JournalUnavailable, RequestConflict, RequestError
 from penstock.exchange import import_order
@@ -506,3 +507,33 @@ def test_an_update_of_a_class_with_an_init_has_attributes(bulk: Bulk, tmp_path: 
     source.write_text("box_id,width\na,2\n")
     with pytest.raises(RequestError, match="no attribute of Box 'width'"):
         bulk.order(source, "Box", existing="update")
+
+
+def test_a_class_with_an_init_and_indexes_is_imported(bulk: Bulk, tmp_path: Path) -> None:
+    """The driver makes the rows of indexes, as one thread does; an `__init__` has no other entities, and no index."""
+    source = tmp_path / "crates.csv"
+    serial = LocalRuntime(bulk.app, secret=bulk.inline.journal.secret)
+
+    def ordered(text: str, existing: Existing = "refuse") -> None:
+        source.write_text(f"crate_id,place,code\n{text}")
+        bulk.order(source, "Crate", existing=existing)
+        bulk.advance()
+        assert bulk.answer()[0] is None
+
+    ordered("a,north,1\nb,south,2\n")
+    ordered("b,north,3\nc,north,2\n", existing="update")
+    for key, place, code in (("a", "north", 1), ("b", "south", 2)):
+        serial.submit(Call("Crate", None, "create", (key, place, code)))
+    serial.submit(Call("Crate", None, "update_or_create", ("b",), {"place": "north", "code": 3}))
+    serial.submit(Call("Crate", None, "update_or_create", ("c",), {"place": "north", "code": 2}))
+    assert bulk.state() == serial.state
+    source.write_text("crate_id,place,code\nd,north,2\n")
+    bulk.order(source, "Crate")
+    bulk.advance()
+    assert b"Crate 'c' has it, and code is unique; nothing is imported" in bulk.answer()[1]
+    source.write_text("crate_id,place,code\nd,crowded,7\ne,unknown,8\n")
+    refused = bulk.order(source, "Crate")
+    assert [each.reason.partition(",")[0] for each in refused.misfits] == [
+        "its __init__ uses Crate.by_place",
+        "its __init__ uses Maker/1",
+    ]

@@ -101,7 +101,12 @@ class Pets:
         self.number = 0
         self.app = self.loaded(code)
 
+    def wait_for_worker(self) -> None:
+        """Wait until the worker, a thread, has ended its last work: it loads versions, too, and one thread at a time may."""
+        self.inline.driver._stores.settle()
+
     def loaded(self, code: DeployedCode) -> App:
+        self.wait_for_worker()
         return load_deployed(self.data, unpacked(self.data, code).spec)
 
     def version(self, name: str, parts: dict[str, str]) -> DeployedCode:
@@ -114,7 +119,6 @@ class Pets:
     def use(self, name: str) -> None:
         """Let later calls be those of a version that is in force."""
         self.answer()
-        self.inline.driver._stores.settle()  # its worker loads the version, too: one thread at a time may
         self.app = self.loaded(self.codes[name])
 
     def call(self, entity: str, key: str | None, method: str, **named: Any) -> None:
@@ -144,6 +148,7 @@ class Pets:
 
     def agrees(self) -> bool:
         """Say whether a replay agrees with the journal; the version `indexed` is in force."""
+        self.wait_for_worker()
         spec = unpacked(self.data, self.codes["indexed"]).spec
         with (
             HistoryReader(self.data, self.app) as past,
@@ -154,7 +159,7 @@ class Pets:
 
     def serial(self) -> LocalRuntime:
         """Return one thread that has taken all records."""
-        self.inline.driver._stores.settle()  # as in `use`
+        self.wait_for_worker()
         codes = {
             code.archive: load_aside(unpacked(self.data, code)).app for code in self.codes.values()
         }
@@ -336,7 +341,6 @@ def test_a_reader_uses_no_index_of_other_code(pets: Pets) -> None:
         parts = {"attributes": attributes, "members": ", eldest, age"}
         pets.version(name, {**parts, "more": READING.replace("by_age(last=2)", lookup)})
     pets.last()
-    pets.inline.driver._stores.settle()  # as in `use`
     former = pets.loaded(pets.codes["former"])
     with closing(CallReader(former, pets.data, Limits())) as reader:
         refused, found = asked(reader, former)

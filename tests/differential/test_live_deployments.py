@@ -115,6 +115,8 @@ def test_code_changes_at_its_place_in_the_order(shop: Shop) -> None:
     assert [v.since for v in shop.runtime.journal.schemas()["Item"]] == [0, 2]
     commits = list(shop.runtime.journal.commits(BEFORE_FIRST))
     assert [int(commit.positions[ONLY]) for commit in commits] == [2, 3, 5, 6, 7]
+    named = [each.name for each in every]  # each commit names the deployment of the next epoch
+    assert [commit.deployment for commit in commits] == [named[n] for n in (0, 1, 1, 2, 2)]
 
 
 def test_a_worker_brings_what_it_has_written_to_its_stores(
@@ -215,6 +217,8 @@ def test_a_worker_that_starts_later_loads_the_code_in_force(shop: Shop) -> None:
     shop.runtime.restart()
     shop.call("bump")
     assert shop.run()[-1] == 7
+    commits = list(shop.runtime.journal.commits(BEFORE_FIRST))
+    assert [commit.deployment.partition(":")[0] for commit in commits] == ["1", "2", "2"]
 
 
 def test_history_runs_each_epoch_with_its_code(
@@ -257,7 +261,9 @@ def test_a_refused_record_leaves_nothing_of_an_earlier_attempt(shop: Shop) -> No
     (shop.data / file_of(code.archive)).write_bytes(b"else")
     shop.call("bump")
     assert shop.run() == ["tea", 1, "corrupt", 2]
-    assert len(Deployments(shop.data / "journal").every()) == 1
+    (first,) = Deployments(shop.data / "journal").every()
+    commits = list(shop.runtime.journal.commits(BEFORE_FIRST))
+    assert [commit.deployment for commit in commits] == [first.name] * 3
     assert len(shop.runtime.journal.schemas()["Item"]) == 1
 
 

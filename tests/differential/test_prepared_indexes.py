@@ -169,7 +169,7 @@ class Shelter(Pets):
 
     def serial(self) -> LocalRuntime:
         """Return one thread that has taken all records, with the keys of the beginning."""
-        self.inline.driver._stores.settle()
+        self.wait_for_worker()
         codes = {
             code.archive: load_aside(unpacked(self.data, code)).app for code in self.codes.values()
         }
@@ -290,6 +290,11 @@ CHANGED: list[list[Step]] = [
 ]
 
 
+@pytest.mark.turns(
+    1,
+    *("deployment", "engine", "journal", "model", "orders", "process", "runtime", "state"),
+    of="prepared indexes",
+)
 @drawn(2)
 @given(
     st.sampled_from(["plain", "other"]),
@@ -320,6 +325,11 @@ def test_prepared_rows_are_those_of_one_epoch(
         compare(shelter, is_refused=answer is not None)
 
 
+@pytest.mark.turns(
+    1,
+    *("deployment", "engine", "journal", "model", "orders", "process", "runtime", "state"),
+    of="prepared indexes",
+)
 @drawn(2)
 @given(
     st.lists(st.lists(ops | events, max_size=3), min_size=1, max_size=10),
@@ -529,6 +539,11 @@ def test_an_order_goes_on_without_its_build(
     assert line.code == "pets"  # type: ignore[attr-defined]
 
 
+@pytest.mark.turns(
+    1,
+    *("deployment", "engine", "journal", "model", "orders", "process", "runtime", "state"),
+    of="prepared indexes",
+)
 def test_a_deployment_prepares_a_large_index() -> None:
     """The order builds it in a process of its own, tells the progress, and leaves no file; requests and the driver go on."""
     with tempfile.TemporaryDirectory() as folder:

@@ -4,18 +4,35 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import EntityKey, Epoch, Lsn, RequestId
+from penstock.deployment.loading import load_app
+from penstock.engine.rows import RowsWanted, decode_rows
+from penstock.errors import Corrupt
 from penstock.log.api import Entry, Record
+from penstock.model.call import Call as Sent
+from penstock.model.call import encoded
 from penstock.process.config import Config
 from penstock.runtime.local.runtime import LocalRuntime
-from penstock.runtime.reads.messages import Outcomes, Question, ReadCall, ReadOutcome, Started
+from penstock.runtime.reads import reader as reads
+from penstock.runtime.reads.messages import (
+    Failed,
+    Outcomes,
+    Question,
+    ReadCall,
+    ReadOutcome,
+    Started,
+)
 from penstock.runtime.reads.reader import CallReader
+from tests.deployments import kept_imports, write_version
 from tests.differential.machine import app
 from tests.differential.programs import BEGINNING_US, Call, History, histories, programs, whos
 from tests.serial_driver import SerialDriver
+
+__all__ = ["kept_imports"]
 
 looks = st.builds(Call, st.just("look"), whos, programs)
 
@@ -67,3 +84,57 @@ def test_reads_agree_with_the_oracle(
     wanted = [(reply.error, reply.data) for reply in oracle.replay(records)]
     assert [(one.error, one.data) for one in found] == wanted
     assert oracle.state == state
+
+
+BIRDS = """
+from penstock import App, Entity, key
+
+class Bird(Entity):
+    ring: str = key()
+    name: str
+
+app = App("birds", Bird)
+"""
+NAMES = ["peregrine falcon", "wandering albatross", "great spotted woodpecker"]
+
+
+def damaged(*_: object) -> None:
+    raise Corrupt("the journal is damaged")
+
+
+@pytest.mark.usefixtures("kept_imports")
+def test_a_page_over_a_damaged_store_is_that_of_a_sound_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is built again from the journal, as for a call; damage that is in no store is looked for once."""
+    spec = write_version(tmp_path / "code", "pantry", BIRDS)
+    config = Config(data=tmp_path / "data", cores=1)
+    birds = load_app(spec)
+    driver = SerialDriver(spec, config)
+    driver.start()
+    for number, name in enumerate(NAMES):
+        body, hint = encoded(birds, Sent("Bird", f"b{number}", "create", (), {"name": name}))
+        driver.log.append([Entry(RequestId(f"r{number}"), body, hint, BEGINNING_US)])
+    assert driver.wait_until(Lsn(len(NAMES)), 60_000)
+    driver.stop()
+    question = Question([ReadCall(RequestId("page"), b"", rows=RowsWanted("Bird"))])
+    with closing(CallReader(birds, config.data, config.limits)) as reader:
+        _, sound = answered(reader, question)
+        assert len(decode_rows(sound[0].data).rows) == len(NAMES)
+        (store,) = config.data.rglob("data.mdb")
+        content = store.read_bytes()
+        assert NAMES[1].encode() in content
+        store.write_bytes(content.replace(NAMES[1].encode(), NAMES[1].upper().encode()))
+        assert answered(reader, question)[1] == sound
+        looks: list[list[int]] = []
+        examine = reader._stores.examine
+
+        def look() -> list[int]:
+            looks.append(examine())
+            return looks[-1]
+
+        monkeypatch.setattr(reader._stores, "examine", look)
+        monkeypatch.setattr(reads, "find_rows", damaged)
+        failed = [*reader.answer(question)][-1]
+        assert isinstance(failed, Failed)
+        assert (failed.failure.code, looks) == (Corrupt.code, [[]])

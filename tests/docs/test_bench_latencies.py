@@ -25,7 +25,7 @@ from tests.waiting import wait_for
 
 def test_sent_checkouts_have_both_latencies(tmp_path: Path) -> None:
     """Every order is checked out once, and is accepted before it is committed."""
-    with RunningGateway(EXAMPLE, tmp_path) as gateway:
+    with RunningGateway(EXAMPLE, tmp_path, reads=False) as gateway:
         port = gateway.config.gateway.port
         paths = (
             "stock/batch_init/20/9/1",
@@ -78,7 +78,7 @@ def test_all_connections_open_before_the_first_request() -> None:
 
 def test_request_that_is_refused_or_fails_is_an_error(tmp_path: Path) -> None:
     """A request that the gateway refuses was never accepted; one that fails has its code."""
-    with RunningGateway(EXAMPLE, tmp_path) as gateway:
+    with RunningGateway(EXAMPLE, tmp_path, reads=False) as gateway:
         load = Load(HOST, gateway.config.gateway.port, 1)
         requests = [
             Request("POST", "/send/Order/1/nothing", b"[]", "r0"),
@@ -94,7 +94,7 @@ def test_request_that_is_refused_or_fails_is_an_error(tmp_path: Path) -> None:
 
 def test_appends_of_events_are_timed_from_when_they_were_due(tmp_path: Path) -> None:
     """Each append has the milliseconds until it was durable."""
-    with RunningGateway(f"{stream_apps.__file__}:echoing", tmp_path) as gateway:
+    with RunningGateway(f"{stream_apps.__file__}:echoing", tmp_path, reads=False) as gateway:
         port = gateway.config.gateway.port
         due_ns, accepted_ms = uvloop.run(stream_latency._append(port, 500, 50))
     assert len(due_ns) == len(accepted_ms) == 50

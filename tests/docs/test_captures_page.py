@@ -17,12 +17,14 @@ from penstock.deployment.loading import load_app
 from penstock.gateway.serving import free_port
 from penstock.process.data_directory import DataDirectory
 from tests.checkout import TOP
-from tests.views.processes import _PROCESSES, driving
+from tests.forked import processes
+from tests.views.processes import driving
 from tests.waiting import wait_for
 
 PAGE = TOP / "docs" / "CAPTURES.md"
 STRANGLE = TOP / "docs" / "howto" / "strangle.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LOOK_S = 0.5  # each look starts a command
 SHOWN = {
     "capture list": "following",
     "name, points": "Ada",
@@ -91,6 +93,7 @@ class Reader:
         deadline = time.monotonic() + 60
         while not is_shown():
             assert time.monotonic() < deadline, f"{line}\n{told}"
+            time.sleep(LOOK_S)
 
     def _output(self, line: str) -> tuple[bool, str]:
         done = subprocess.run(
@@ -106,7 +109,7 @@ class Reader:
     def _run(self) -> None:
         """Run what `penstock run` runs, but for Spark."""
         data, spec = self.folder / "data", str(self.folder / "strangle")
-        deploying = _PROCESSES.Process(target=_deploy, args=(spec, data))
+        deploying = processes().Process(target=_deploy, args=(spec, data))
         deploying.start()
         deploying.join()
         self._stack.enter_context(driving(spec, data))

@@ -79,7 +79,7 @@ def test_wrong_appends_are_refused(
 
 def test_append_through_a_gateway(penstock: Run, tmp_path: Path) -> None:
     """With `--url`, the application is not needed: the gateway checks the events."""
-    with RunningGateway(SPEC, tmp_path / "data") as gateway:
+    with RunningGateway(SPEC, tmp_path / "data", reads=False) as gateway:
         where = ("--url", gateway.url)
         _, out, err = penstock("append", "headlines", "a", "b", *where, "--request-id", "x")
         assert out == "Appended 2 events to stream headlines, as one atom with the id x.\n", err

@@ -42,7 +42,7 @@ def test_pause_closes_admission_and_resume_opens_it(
     """A running gateway refuses a paused class with 503, serves everything else, and serves it again."""
     monkeypatch.setattr(watched_file, "LOOK_S", 0.0)  # each request reads the file
     with (
-        RunningGateway(SHOP, tmp_path / "data") as gateway,
+        RunningGateway(SHOP, tmp_path / "data", reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as http,
     ):
 

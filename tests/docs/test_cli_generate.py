@@ -26,7 +26,7 @@ SPEC = "tests.unit.cli.sources_app:app"
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    with RunningGateway(SPEC, tmp_path / "data") as running:
+    with RunningGateway(SPEC, tmp_path / "data", reads=False) as running:
         yield running
 
 
@@ -111,7 +111,7 @@ def test_generator_goes_on_after_its_ids_are_forgotten(
     runtime.close()
     weeks_later_s = int(time.time()) + 21 * 86_400
     monkeypatch.setattr(SqliteLog, "_now_s", lambda _: weeks_later_s)
-    with RunningGateway(SPEC, data, drives=False) as gateway:
+    with RunningGateway(SPEC, data, drives=False, reads=False) as gateway:
         place = ("--url", gateway.url, "--data", str(data))
         code, out, err = penstock("generate", SPEC, *place, "--only", "counting", "--json")
         assert code == 0, err

@@ -28,6 +28,7 @@ __all__ = ["kept_imports"]
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kept_imports", "forgotten_example")]
 
 TEXT = (TOP / "examples" / "pantry" / "README.md").read_text()
+LOOK_S = 0.5  # each look starts a program
 FOLLOW_S = 120.0
 """It reads a few messages, and itself gives up after 30 s without an answer."""
 
@@ -106,14 +107,18 @@ def test_commands_of_the_readme_run(
         monkeypatch.setenv("PENSTOCK_GATEWAY_PORT", str(urlsplit(gateway).port))
         for line in fill.splitlines():
             call(*shlex.split(line)[1:])
-        wait_for(lambda: told() == {"rice": 600}, "the sums of the page")
+        wait_for(lambda: told() == {"rice": 600}, "the sums of the page", look_s=LOOK_S)
         for order in ("pause", "resume"):
             call("view", order, "pantry", "changes")
         call("call", "pantry", "Jar", "j2", "delete")
-        wait_for(lambda: told() == {"rice": 400}, "the removal")
+        wait_for(lambda: told() == {"rice": 400}, "the removal", look_s=LOOK_S)
         call("view", "rebuild", "pantry", "changes")
         again = follow.replace("sums.json", "again.json")
-        wait_for(lambda: told(again) == {"rice": 400}, "the sums of a reader that begins again")
+        wait_for(
+            lambda: told(again) == {"rice": 400},
+            "the sums of a reader that begins again",
+            look_s=LOOK_S,
+        )
         question = {"questions": [{"view": "changes", "sql": "SELECT 1"}]}
         refused = httpx.post(f"{gateway}/at", json=question)
         assert refused.is_client_error

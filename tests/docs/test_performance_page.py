@@ -13,9 +13,9 @@ from benchmarks.harness.command import command as bench
 
 MEASURES = re.compile(r"\d[\d,.]*\s?(µs|ms|s|seconds|minutes|%|/s|a second|per second|times)(?!\w)")
 TABLE = re.compile(r"<!-- begin: (\w+) -->.*?<!-- end: \1 -->", re.DOTALL)
-CODE = re.compile(r"^```.*?^```$|^    .*$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```$|^    [^\n]*$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 QUOTED_FROM_OTHERS = re.compile(r"^\|.*\]\(https://.*$", re.MULTILINE)
-WITHOUT_OWN_FIGURES = ("README.md", "docs/ARCHITECTURE.md", "docs/PERFORMANCE.md")
+WITHOUT_OWN_FIGURES = ("README.md", "docs/ARCHITECTURE.md")
 COMMAND = re.compile(r"^    (?:\.venv/bin/python -m (benchmarks\.\w+)|penstock bench)(.*)$", re.M)
 
 

@@ -94,6 +94,7 @@ def test_page_is_true_from_top_to_bottom(store: Store, penstock: Run) -> None:
     assert run == "penstock run store.py"
     assert penstock(*shlex.split(call)[1:])[0] == 0
     wait_for(lambda: queried(look) == [("o1", 12)], "the row of the first view")
+    assert store.client.search("catalogue", "green tea").total == 1  # it waits for its own writes
     names: dict[str, Any] = {"client": store.client}
     answers = [
         dict(ask(piece, store, names)) for block in blocks("text") for piece in pieces(block)

@@ -122,6 +122,15 @@ def test_a_fake_may_return_an_outcome() -> None:
     assert outcomes(kit) == ["unknown: its process ended"]
 
 
+def test_an_outcome_of_a_fake_has_a_known_status() -> None:
+    """Another one would never end the effect: the kit called the fake again and again."""
+    kit = kit_of(mail=lambda _order: Outcome("bad"))  # type: ignore[arg-type]
+    with pytest.raises(
+        UserError, match=r"the fake of effect mail returned Outcome\('bad'\); a status is"
+    ):
+        kit.call(Order.post, Order("o1"))
+
+
 def test_a_delayed_effect_waits_for_the_clock() -> None:
     """`send_after` needs nothing of its own."""
     kit = kit_of()

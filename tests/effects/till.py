@@ -19,7 +19,8 @@ from penstock.model.waiting_effect import WaitingEffect, decode_waiting_effect
 from penstock.orders.paused_workflows import newest_rows
 from penstock.process.config import Config, EffectsConfig
 from penstock.process.data_directory import DataDirectory
-from tests.views.processes import _PROCESSES, driving
+from tests.forked import processes
+from tests.views.processes import driving
 
 SPEC = "tests/effects/charging_app.py"
 DEADLINE_S = 120.0
@@ -95,7 +96,7 @@ def wait_until(condition: Callable[[], bool], why: Callable[[], str] = str) -> N
 @contextmanager
 def calling(till: Till) -> Iterator[int]:
     """Call effects in a process, and kill it at the end; yields the number of the process."""
-    process = _PROCESSES.Process(target=_call, args=(till.data, till.config.effects.secrets))
+    process = processes().Process(target=_call, args=(till.data, till.config.effects.secrets))
     process.start()
     assert process.pid is not None
     try:

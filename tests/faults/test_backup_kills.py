@@ -25,6 +25,9 @@ def steps(*prefixes: str) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", [*steps("backup"), "backup-file-copied@3"])
+@pytest.mark.turns(
+    4, "history", "files", "journal", "log", "process", of="a copy killed at every step"
+)
 def test_killed_backup_leaves_the_earlier_ones_and_is_continued(place: Place, fault: str) -> None:
     """After a kill at any step the earlier backup can be restored, and the next run completes."""
     backups = Backups(place.backups)
@@ -44,6 +47,9 @@ def test_killed_backup_leaves_the_earlier_ones_and_is_continued(place: Place, fa
 
 @pytest.mark.parametrize(
     "fault", [*steps("restore", "fork"), "restore-file-copied@4", "fork-file-linked@4"]
+)
+@pytest.mark.turns(
+    4, "history", "files", "journal", "log", "process", of="a copy killed at every step"
 )
 def test_killed_copy_is_whole_or_not_there(place: Place, fault: str) -> None:
     """After a kill at any step of restoring or forking the new directory is whole, or absent."""

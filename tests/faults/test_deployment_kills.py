@@ -46,6 +46,11 @@ def results(journal: DeltaJournal, count: int) -> list[object]:
     return [found[lsn] for lsn in sorted(found)]
 
 
+@pytest.mark.turns(
+    1,
+    *("deployment", "engine", "runtime", "journal", "log", "model"),
+    of="a driver killed at every step",
+)
 def test_a_kill_at_every_step_of_a_deployment_changes_no_outcome(tmp_path: Path) -> None:
     """After each kill the next driver runs the code that the journal names, and each record takes effect once."""
     shop = Shop(tmp_path)

@@ -33,7 +33,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.turns(
-    2,
+    1,
     *("runtime", "process", "engine", "log", "journal", "state", "files"),
     of="faults of an application under load",
 )

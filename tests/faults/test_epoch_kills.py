@@ -56,7 +56,9 @@ def delete_state(data: Path) -> None:
 DAMAGE = {"between-parts": flip_state, "after-commit": delete_state}
 
 
-@pytest.mark.turns(2, "engine", "runtime", "journal", "log", of="a driver killed at every step")
+@pytest.mark.turns(
+    1, "engine", "runtime", "journal", "log", "state", of="a driver killed at every step"
+)
 def test_kill_at_every_step_changes_no_outcome(tmp_path: Path, seed: int) -> None:
     """After a kill at each step, and damage to the state, every request took effect once and in order."""
     bank, data = Bank(), tmp_path / "data"
@@ -79,7 +81,9 @@ def test_kill_at_every_step_changes_no_outcome(tmp_path: Path, seed: int) -> Non
 
 
 @pytest.mark.parametrize("load", ["flows", "overlapped"])
-@pytest.mark.turns(2, "engine", "runtime", "journal", "log", of="a driver killed at every step")
+@pytest.mark.turns(
+    1, "engine", "runtime", "journal", "log", "state", of="a driver killed at every step"
+)
 def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int, load: str) -> None:
     """After a kill at each step, each atom is published once, and each later record is appended once."""
     flows, data = Flows(), tmp_path / "data"
@@ -98,7 +102,9 @@ def test_kill_at_every_step_publishes_each_atom_once(tmp_path: Path, seed: int, 
     watch.check(acknowledged, all_answered=True)
 
 
-@pytest.mark.turns(2, "engine", "runtime", "journal", "log", of="a driver killed at every step")
+@pytest.mark.turns(
+    1, "engine", "runtime", "journal", "log", "state", of="a driver killed at every step"
+)
 def test_kill_in_shares_of_a_large_atom(tmp_path: Path, seed: int) -> None:
     """After a kill in a share, and between the shares and the rest, each atom is published once."""
     large, data = LargeAtoms(), tmp_path / "data"
@@ -117,7 +123,7 @@ def test_kill_in_shares_of_a_large_atom(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.turns(
-    2, "engine", "runtime", "journal", "log", "orders", of="a driver killed at every step"
+    1, "engine", "runtime", "journal", "log", "state", "orders", of="a driver killed at every step"
 )
 def test_kill_at_every_step_of_a_move_changes_no_outcome(tmp_path: Path, seed: int) -> None:
     """After a kill at each step, also between two stores, each record counts once, and the last number is in force."""

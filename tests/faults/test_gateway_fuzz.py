@@ -123,7 +123,7 @@ def complaints_of(document: dict[str, Any], case: Case[Any], response: Response)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-@pytest.mark.turns(2, "gateway")
+@pytest.mark.turns(1, "gateway")
 def test_gateway_keeps_to_its_document(fuzzed: Fuzzed, mode: GenerationMode) -> None:
     """Every answer has a status, a type and a body that the document names."""
     gateway, document = fuzzed

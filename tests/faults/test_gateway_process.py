@@ -26,7 +26,12 @@ from tests.checkout import SHOP
 from tests.serial_driver import SerialDriver
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.turns(
+        1, "gateway", "process", "log", "cli/running", of="a gateway in a process of its own"
+    ),
+]
 
 HOST = "127.0.0.1"
 LOG = "gateway.stderr"

@@ -289,7 +289,7 @@ def test_each_host_gives_a_record_one_checksum(kafka_hosts: KafkaHosts) -> None:
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop"])
-@pytest.mark.turns(2, "log", of="a broker that fails")
+@pytest.mark.turns(1, "log", of="a broker that fails")
 def test_a_log_goes_on_after_its_broker(
     own_server: KafkaServer, own_hosts: KafkaHosts, fault: str
 ) -> None:
@@ -359,6 +359,7 @@ def test_wrong_credentials_are_named(
     assert PASSWORD not in f"{caught.value!r} {config!r}"
 
 
+@pytest.mark.turns(1, "log", of="a broker that asks for a password")
 def test_credentials_are_passed_on(own_server: KafkaServer, tmp_path: Path) -> None:
     """The password comes from a file; with it, and over TLS, the topic can be made and used."""
     (tmp_path / "password").write_text(f"{PASSWORD}\n")

@@ -10,7 +10,7 @@ from benchmarks.live_changes import changed_under_kills
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.faults]
 
 
-@pytest.mark.turns(2, "runtime", "process", "engine", of="faults of an application under load")
+@pytest.mark.turns(1, "runtime", "process", "engine", of="faults of an application under load")
 def test_kills_during_changes_lose_and_double_nothing(tmp_path: Path) -> None:
     """Each purchase takes effect once, with the code of its epoch; money, stock, replay and verification agree."""
     # This seed deploys, takes the version back, and moves buckets, while a gateway, the driver and a worker are killed.

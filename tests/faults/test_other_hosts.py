@@ -22,11 +22,12 @@ from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.loading import load_app
 from penstock.engine.streams.key_shares import KeyShare
 from penstock.errors import ConfigError, JournalUnavailable
+from penstock.files import lease_mark
 from penstock.files.layout import LEASE, SHARED_ROOT
-from penstock.files.roots import use_store
+from penstock.files.looks import Looks
+from penstock.files.roots import shared_root, use_store
 from penstock.gateway.auth import watched_file
 from penstock.history.moved_log import begin_log, end_log
-from penstock.journal import commits
 from penstock.journal.api import PartKind
 from penstock.process.config import Config, ViewConfig
 from penstock.process.data_directory import DataDirectory
@@ -40,7 +41,7 @@ from tests.gateway_thread import HOST, RunningGateway
 from tests.history import journal_of
 from tests.kafka_hosts import ONE_MACHINE
 from tests.kafka_server import Broker
-from tests.object_store import BUCKET, HostileProxy, StoreServer
+from tests.object_store import HostileProxy, StoreServer
 from tests.serial_driver import SerialDriver
 from tests.waiting import wait_for
 
@@ -76,14 +77,20 @@ def hosts(
     config = Config(data=one, cores=1, log=topic, kafka=ONE_MACHINE)
     DataDirectory(one).prepare_log(config)
     driver = SerialDriver(spec, config, deploys=True)
-    driver.start()
     claim = DriverClaim(one)
     claim.get()
+    driver.on_epoch.append(lambda report: claim.tell(report.epoch))
+    driver.start()
     yield config, two
     claim.release()
     driver.stop()
 
 
+@pytest.mark.turns(
+    1,
+    *("gateway", "sql_view", "process", "files", "journal", "state", "log", "history"),
+    of="a host without a driver",
+)
 def test_host_without_a_driver_answers_everything(
     hosts: tuple[Config, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +122,11 @@ def test_host_without_a_driver_answers_everything(
 
 
 @pytest.mark.parametrize("spec", [LISTS], indirect=True)
+@pytest.mark.turns(
+    1,
+    *("gateway", "sql_view", "process", "files", "journal", "state", "log", "history"),
+    of="a host without a driver",
+)
 def test_calls_over_two_hosts_have_an_order_in_real_time(
     hosts: tuple[Config, Path], seed: int
 ) -> None:
@@ -175,23 +187,39 @@ def asked_of(proxy: HostileProxy) -> list[tuple[str, str]]:
 
 
 def rests(proxy: HostileProxy) -> bool:
-    """Say whether a pause passes with one look of each of two followers at most."""
+    """Say whether a pause passes without a question but for the lease."""
     asked_of(proxy)
     time.sleep(_REST_S)
-    return len(asked_of(proxy)) <= 2
+    return not asked_of(proxy)
 
 
-def test_idle_host_asks_the_store_for_the_next_epoch_alone(
+def assert_rest(proxy: HostileProxy) -> None:
+    """Assert that a host asks for the lease alone, and all of its processes together once in each pause."""
+    began = time.monotonic()
+    time.sleep(_IDLE_S)
+    verbs, idle_s = (
+        [verb for verb, _ in proxy.asked],
+        time.monotonic() - began,
+    )  # longer on a busy machine
+    assert asked_of(proxy) == []
+    assert set(verbs) <= {"GET", "PUT"}, "the driver, which runs in this process, changes its lease"
+    assert verbs.count("GET") <= idle_s / lease_mark.FRESH_S + 1
+
+
+@pytest.mark.turns(
+    1,
+    *("gateway", "sql_view", "process", "files", "journal", "state", "log", "history"),
+    of="a host without a driver",
+)
+def test_idle_host_asks_the_store_for_the_lease_alone(
     hosts: tuple[Config, Path],
     store_server: StoreServer,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Keys, pauses and deployments are asked for when a request or an epoch comes; the first one after the rest obeys them."""
+    """Epochs, keys, pauses and deployments are asked for when the lease, a request or an epoch tells to; the next request obeys them."""
     first, folder = hosts
     monkeypatch.setattr(watched_file, "SILENT_S", 0.3)
-    monkeypatch.setattr(commits, "_REST_SHARE", 5.0)  # the longest pause comes soon
-    monkeypatch.setattr(commits, "_REST_MOST_S", _REST_S)
     with HostileProxy(store_server.port) as proxy, ExitStack() as stack:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{HOST}:{proxy.port}")
         far = stack.enter_context(RunningGateway(SHOP, folder, drives=False, kafka=ONE_MACHINE))
@@ -206,16 +234,15 @@ def test_idle_host_asks_the_store_for_the_next_epoch_alone(
         assert view.await_epoch(view.journal_epoch(), 60)
 
         wait_for(lambda: rests(proxy), "a rest")
-        time.sleep(_IDLE_S)
-        asked = asked_of(proxy)
-        assert {(verb, path.rpartition("/")[0]) for verb, path in asked} == {
-            ("GET", f"/{BUCKET}/{folder.parent.name}/journal/_delta_log")
-        }
-        assert len(asked) <= 2 * (_IDLE_S / _REST_S + 1), "one look of each follower in each pause"
+        assert_rest(proxy)
+        orders = Looks(shared_root(folder), 0.0)
+        assert orders.is_due()
+        assert not orders.is_due(), "nothing has changed"
         data = ["--data", str(first.data)]
         assert execute(["keys", "add", "web", "--scope", "call", "--app", SHOP, *data]) == 0
         key = capsys.readouterr().out.split()[-1]
         assert execute(["flow", "pause", SHOP, "Item", "--reason", "prices", *data]) == 0
+        wait_for(orders.is_due, "that the lease tells of the orders")
         with ThreadPoolExecutor(4) as threads:  # they share a look
             refused = threads.map(lambda _: httpx.post(f"{far.url}/stock/item/create/7"), range(4))
             assert {answer.status_code for answer in refused} == {401}

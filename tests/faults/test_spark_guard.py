@@ -16,6 +16,7 @@ import pytest
 from penstock.errors import Fenced
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.quarantine import (
+    NextNote,
     Quarantine,
     condemned_in,
     deaths_noted,
@@ -131,6 +132,44 @@ def test_note_outlives_its_process_and_two_deaths_accuse(tmp_path: Path) -> None
             assert read_note(path) is None
     assert not path.exists()
     assert deaths_noted(tmp_path) > 0
+
+
+def test_a_note_that_was_made_before_its_task_is_as_good(tmp_path: Path) -> None:
+    """It shows what runs, is idle between tasks, and is removed by the next one; an earlier or a removed one is not used."""
+    ready = NextNote()
+    for epoch in (1, 2, 3):
+        path = tmp_path / f"e{epoch}-r1-t0.running"
+        ready.make(path)
+        assert list(tmp_path.iterdir()) == [path]
+        assert read_note(path) is None
+        for attempt in range(2):
+            if epoch == 3:
+                path.unlink(missing_ok=True)
+            with Quarantine(path, ready=ready) as quarantine:
+                quarantine.now[0] = 7
+                note = read_note(path)
+                assert note is not None
+                assert (note.position, note.pid) == (7, os.getpid())
+            assert path.exists() == (epoch < 3 and not attempt)
+    other = tmp_path / "e4-r1-t0.running"
+    with Quarantine(other, ready=ready) as quarantine:
+        quarantine.now[0] = 7
+        assert read_note(other) is not None
+    assert not other.exists()
+
+
+def test_a_note_that_was_made_before_hides_no_death(tmp_path: Path) -> None:
+    """Another process has run the task meanwhile, and died: its note is read, and not the one that was made."""
+    path = tmp_path / "e1-r1-t0.running"
+    for deaths in (1, 2):
+        ready = NextNote()
+        ready.make(path)
+        with noted(path) as process:
+            process.kill()
+        with Quarantine(path, ready=ready) as quarantine:
+            assert quarantine.careful
+            assert quarantine.poisoned.keys() == (set() if deaths == 1 else {7})
+        assert not path.exists()
 
 
 @pytest.mark.parametrize(("kills_a_death", "accused"), [(1, 7), (0, 9)])

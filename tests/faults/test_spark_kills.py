@@ -115,7 +115,7 @@ def java_folders(temporary: Path) -> set[Path]:
     return set(temporary.glob("penstock.java-*"))
 
 
-@pytest.mark.turns(2, "runtime", "process", "engine", of="faults of an application under load")
+@pytest.mark.turns(1, "runtime", "process", "engine", of="faults of an application under load")
 def test_kills_and_a_damaged_checkpoint_change_no_outcome(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,7 +117,7 @@ def errors_of(poisoned: Poisoned) -> dict[str, str]:
 
 
 @pytest.mark.turns(
-    2, "engine", "runtime", "process", "model", of="handlers that harm their process"
+    1, "engine", "runtime", "process", "model", "native", of="handlers that harm their process"
 )
 def test_bad_handlers_are_undone_and_their_epoch_goes_on(
     poisoned: Poisoned, driver: DriverProcess
@@ -147,7 +147,7 @@ def test_bad_handlers_are_undone_and_their_epoch_goes_on(
 
 
 @pytest.mark.turns(
-    2, "engine", "runtime", "process", "model", of="handlers that harm their process"
+    1, "engine", "runtime", "process", "model", "native", of="handlers that harm their process"
 )
 def test_sent_requests_that_kill_fail_alone(
     poisoned: Poisoned, driver: DriverProcess, data: Path

@@ -23,7 +23,7 @@ RESTARTED = "the query failed and is restarted"
 FAILURES = 6  # one more than a failure may repeat if a request could be its cause
 
 
-@pytest.mark.turns(2, "runtime", "process", "engine", of="faults of an application under load")
+@pytest.mark.turns(1, "runtime", "process", "engine", of="faults of an application under load")
 def test_backlog_and_full_disk_delay_and_lose_nothing(tmp_path: Path, seed: int) -> None:
     """A driver that starts with a backlog of several epochs answers all, within bounded memory.
 

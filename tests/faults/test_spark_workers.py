@@ -32,7 +32,7 @@ SEVERAL_TASKS: dict[str, Any] = {"small_epoch": 0, "epoch_records_max": 150}
 ONE_TASK: dict[str, Any] = {}  # epochs run in the resident task
 
 
-@pytest.mark.turns(2, "runtime", "process", "engine", of="faults of an application under load")
+@pytest.mark.turns(1, "runtime", "process", "engine", of="faults of an application under load")
 def test_the_dead_and_the_stopped_are_replaced(tmp_path: Path, seed: int) -> None:
     """Two processes wait for the lock, each of them is the driver once, and all requests happen once.
 

@@ -164,6 +164,7 @@ def test_lease_of_another_host_counts_until_it_has_not_changed_for_a_minute(
 
 
 @pytest.mark.parametrize("way", ["folder to store", "store to folder", "store to store"])
+@pytest.mark.turns(1, "history", "files", "journal", "log", "snapshots")
 def test_backups_go_from_anywhere_to_anywhere(
     way: str, stored: Stored, store_server: StoreServer, tmp_path: Path
 ) -> None:
@@ -232,6 +233,9 @@ except PenstockError as error:
         "backup-after-manifest",
     ],
 )
+@pytest.mark.turns(
+    4, "history", "files", "journal", "log", "process", of="a copy killed at every step"
+)
 def test_killed_backup_to_a_store_is_continued(
     fault: str, shop: Path, store_server: StoreServer, tmp_path: Path
 ) -> None:
@@ -252,6 +256,9 @@ def test_killed_backup_to_a_store_is_continued(
 @pytest.mark.parametrize(
     "fault", ["restore-file-copied@4", "store-copied", "fork-before-rename", "store-renamed", "fork-after-rename"]
 )  # fmt: skip
+@pytest.mark.turns(
+    4, "history", "files", "journal", "log", "process", of="a copy killed at every step"
+)
 def test_killed_copy_to_a_store_is_whole_or_no_application(
     fault: str, shop: Path, store_server: StoreServer, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -19,10 +20,12 @@ from penstock.errors import ConfigError, ViewUnavailable
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
+from penstock.sql_view import change_batch, view_store
 from penstock.sql_view import view as sql_view
-from penstock.sql_view.change_batch import journal_batches
+from penstock.sql_view.change_batch import ChangeBatch, journal_batches
 from penstock.sql_view.query import Query
-from penstock.sql_view.view import View
+from penstock.sql_view.view import ErasureWatch, View
+from penstock.sql_view.view_store import ViewStore
 from tests.checkout import TOP
 from tests.memory_journal import MemoryJournal
 from tests.unit.sql_view.gallery_app import Painter, Written, app
@@ -150,8 +153,8 @@ def test_lagging_view_folds_in_bounded_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long journal is applied in many transactions, each ending with an epoch."""
-    in_steps = partial(journal_batches, rows_max=10)
-    monkeypatch.setattr(sql_view, "journal_batches", in_steps)
+    in_steps = partial(journal_batches, rows_max=lambda: 10)
+    monkeypatch.setattr(ViewStore, "batch_rows", lambda _: 10)
     journal = MemoryJournal()
     written = Written(journal)
     for number in range(35):
@@ -167,8 +170,8 @@ def test_large_epoch_is_applied_in_bounded_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The changes of one epoch are read a few at a time, and come behind those of the epochs before it in the same batch."""
-    in_steps = partial(journal_batches, rows_max=10)
-    monkeypatch.setattr(sql_view, "journal_batches", in_steps)
+    in_steps = partial(journal_batches, rows_max=lambda: 10)
+    monkeypatch.setattr(ViewStore, "batch_rows", lambda _: 10)
     journal = MemoryJournal()
     written = Written(journal)
     for painters_of_epoch in (
@@ -188,6 +191,89 @@ def test_large_epoch_is_applied_in_bounded_steps(
             *(f"painter {number}" for number in range(1, 25)),
             "Ida",
         ]
+
+
+def test_batch_grows_with_the_largest_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch has an eighth of the rows of the largest table, also after a restart, and no step has more bytes than a batch."""
+    for module in (change_batch, view_store):
+        monkeypatch.setattr(module, "ROWS_MAX", 10)
+    journal = MemoryJournal()
+    written = Written(journal)
+    store = ViewStore(tmp_path, app, journal.identity, SETTINGS)
+    with closing(store):
+        assert store.batch_rows() == 10
+        written.painters(dict.fromkeys(range(400), "Ada"))
+        for batch in journal_batches(journal, store.epoch, Epoch(0), rows_max=store.batch_rows):
+            store.apply(batch)
+        assert store.batch_rows() == 50
+    with closing(ViewStore(tmp_path, app, journal.identity, SETTINGS)) as store:
+        assert store.batch_rows() == 50
+        for number in range(60):
+            written.painters({number: "Bob", 399: str(number)})
+        batches = partial(journal_batches, journal, rows_max=store.batch_rows, in_steps=True)
+        last = written.epoch
+        assert [one.rows for one in batches(store.epoch, last)] == [50, 50, 20]
+        written.painters(dict.fromkeys(range(100), "Ida"))
+        monkeypatch.setattr(change_batch, "BYTES_MAX", 1_000)
+        [large] = batches(last, written.epoch)
+        sizes = [sum(map(len, step.values())) for step in large.steps()]
+        assert max(sizes) < 30, "fewer rows than by their number"
+        assert sum(sizes) == 100
+
+
+def test_short_memory_makes_batches_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a batch for a large table needs too much memory, the view goes on with batches as for a small one."""
+    for module in (change_batch, view_store):
+        monkeypatch.setattr(module, "ROWS_MAX", 10)
+    monkeypatch.setattr(sql_view, "_PAUSE_S", 0.0)
+    apply, sizes = ViewStore.apply, []
+
+    def limited(store: ViewStore, batch: ChangeBatch) -> None:
+        sizes.append(batch.rows)
+        if 20 < batch.rows < 400:
+            raise duckdb.OutOfMemoryException("could not allocate block")
+        apply(store, batch)
+
+    monkeypatch.setattr(ViewStore, "apply", limited)
+    journal = MemoryJournal()
+    written = Written(journal)
+    written.painters(dict.fromkeys(range(400), "Ada"))
+    for number in range(60):
+        written.painters({number: "Bob"})
+    with following(tmp_path, journal) as view:
+        assert len(painters(view)) == 400
+        assert (view.epoch, view.problem) == (60, None)
+    assert sizes == [400, 50, 1, 10, 10, 10, 10, 10, 9]
+
+
+def test_view_rests_after_long_work_until_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without queries, it leaves most of the time to others; a query and an erasure end the rest at once."""
+    monkeypatch.setattr(sql_view, "_REST_S", 0.05)
+    monkeypatch.setattr(sql_view, "_REST_SHARE", 1e6)
+    monkeypatch.setattr(sql_view, "_REST_MOST_S", DEADLINE_S)
+    journal = MemoryJournal()
+    written = Written(journal)
+    written.painters({1: "Ada"})
+    with following(tmp_path, journal) as view:
+        wait_for(lambda: view.epoch == 0, "the view has the first epoch", DEADLINE_S)
+        written.painters({2: "Bob"})
+        time.sleep(0.3)
+        assert view.epoch == 0
+        began = time.monotonic()
+        assert painters(view) == [(1, "Ada"), (2, "Bob")]
+        assert time.monotonic() - began < DEADLINE_S / 2
+        monkeypatch.setattr(sql_view, "_CURIOUS_S", 0.0)
+        written.painters({3: "Cy"})
+        wait_for(lambda: view.epoch == 2, "the view has the third epoch", DEADLINE_S)
+        written.painters({4: "Di"})
+        time.sleep(0.3)
+        assert view.epoch == 2
+        monkeypatch.setattr(ErasureWatch, "count", lambda _: 1)
+        wait_for(lambda: view.epoch == 3, "the view is built again", DEADLINE_S / 2)
 
 
 def test_killed_view_loses_nothing(tmp_path: Path) -> None:

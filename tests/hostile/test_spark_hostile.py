@@ -89,7 +89,7 @@ def test_deeds_after_the_handler_touch_nobody(rig: Rig, chance: random.Random) -
 
 
 @pytest.mark.turns(
-    2, "engine", "runtime", "process", "model", of="handlers that harm their process"
+    1, "engine", "runtime", "process", "model", "native", of="handlers that harm their process"
 )
 @pytest.mark.campaign
 def test_a_changed_process_serves_the_others(
@@ -104,6 +104,9 @@ def test_a_changed_process_serves_the_others(
         rig.run([*(honest(chance) for _ in range(10)), Call("survey")])
 
 
+@pytest.mark.turns(
+    1, "engine", "runtime", "process", "model", "native", of="handlers that harm their process"
+)
 def test_rounds_that_once_changed_other_requests(rig: Rig, chance: random.Random) -> None:
     """The guilty acts of seeds that failed, each before acts and honest requests that noticed them."""
     for deeds in ONCE_FAILED:
@@ -113,7 +116,7 @@ def test_rounds_that_once_changed_other_requests(rig: Rig, chance: random.Random
 
 
 @pytest.mark.turns(
-    2, "engine", "runtime", "process", "model", of="handlers that harm their process"
+    1, "engine", "runtime", "process", "model", "native", of="handlers that harm their process"
 )
 @pytest.mark.campaign
 def test_dead_and_greedy_processes_cost_their_request(

@@ -13,6 +13,7 @@ SHARES = 4
 
 
 @pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.turns(1, "files", "journal", "process")
 def test_nothing_is_lost_doubled_or_overtaken(seed: int, share: int) -> None:
     """Each request takes effect once, in an order that respects real time, with one reply, as in one thread."""
     for number in range(share, SCHEDULES, SHARES):

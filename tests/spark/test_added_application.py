@@ -66,6 +66,11 @@ WISHES = [
 ]
 
 
+@pytest.mark.turns(
+    1,
+    *("engine", "runtime", "dataflow", "deployment", "exchange", "model", "native", "state"),
+    of="one thread beside Spark",
+)
 def test_application_added_while_another_runs(tmp_path: Path) -> None:
     """The carts come later, as an application of their own, and sell what the inventory has taken before."""
     stockroom, carts = tmp_path / "apps" / "added_stockroom", tmp_path / "added_carts"

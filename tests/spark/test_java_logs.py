@@ -81,5 +81,5 @@ def test_java_writes_lines_for_people(ran: Ran) -> None:
 
 
 def test_heap_has_the_size_of_the_setting(ran: Ran) -> None:
-    """Java gets `driver_memory_mb` as the limit of its heap."""
-    assert "-Xmx700m" in ran.options
+    """Java gets `driver_memory_mb` as the limit of its heap, and begins with a heap that does not depend on the machine."""
+    assert {"-Xmx700m", "-Xms96m"} <= set(ran.options)

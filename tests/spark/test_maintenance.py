@@ -21,7 +21,13 @@ from tests.differential.committed import digest_of_stores, state_of
 from tests.faults.load import Bank
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.long, pytest.mark.spark]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.spark,
+    pytest.mark.turns(
+        1, "retention", "snapshots", "runtime", "state", "journal", of="maintenance beside epochs"
+    ),
+]
 
 DEADLINE_MS = 120_000
 PATIENCE_S = 60.0

@@ -44,6 +44,11 @@ def run(data: Path, partitions: int, some: list[Entry], moves: Sequence[int] = (
         runtime.stop()
 
 
+@pytest.mark.turns(
+    1,
+    *("engine", "runtime", "dataflow", "deployment", "exchange", "model", "native", "state"),
+    of="one thread beside Spark",
+)
 def test_partitions_change_no_outcome(tmp_path: Path) -> None:
     """Moves from four to eight and three under load give the answers and the state of one partition without Spark.
 

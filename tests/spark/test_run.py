@@ -182,7 +182,7 @@ def check_stop_leaves_nobody(running: Running) -> None:
 
 
 @pytest.mark.turns(
-    2,
+    1,
     *("runtime", "process", "engine", "cli/running", "views"),
     of="faults of an application under load",
 )

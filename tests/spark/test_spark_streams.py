@@ -42,6 +42,11 @@ def streaming(tmp_path: Path) -> Iterator[SparkRuntime]:
     runtime.stop()
 
 
+@pytest.mark.turns(
+    1,
+    *("engine", "runtime", "dataflow", "deployment", "exchange", "model", "native", "state"),
+    of="one thread beside Spark",
+)
 def test_spark_publishes_like_one_thread(streaming: SparkRuntime) -> None:
     """Appends and requests, whose cascades append more: atoms, replies and state are those of one thread."""
     serial = LocalRuntime(cascade_app.app, secret=streaming.journal.secret)
@@ -68,7 +73,11 @@ def test_spark_publishes_like_one_thread(streaming: SparkRuntime) -> None:
 
 
 @pytest.mark.parametrize("fault", ["in-round@6", "in-steps@150"])
-@pytest.mark.turns(1, "engine", "runtime")
+@pytest.mark.turns(
+    1,
+    *("engine", "runtime", "dataflow", "deployment", "exchange", "model", "native", "state"),
+    of="one thread beside Spark",
+)
 def test_steps_overlap_requests(
     tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +101,11 @@ def test_steps_overlap_requests(
     [(2, CUT), (3, WHOLE)],  # `test_case_epochs` has the others, without Spark
     ids=["2-cut", "3-whole"],
 )
-@pytest.mark.turns(1, "engine", "runtime")
+@pytest.mark.turns(
+    1,
+    *("engine", "runtime", "dataflow", "deployment", "exchange", "model", "native", "state"),
+    of="one thread beside Spark",
+)
 def test_cases_on_spark(tmp_path: Path, partitions: int, limits: Limits) -> None:
     """Each case of the programming model publishes what its check says, and the bytes of one thread.
 

@@ -28,7 +28,12 @@ from tests.unit.sql_view.test_shown_values import deep
 from tests.unit.sql_view.test_view_tables import FILLED
 
 DAY_US = 86_400_000_000
-pytestmark = [pytest.mark.spark]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.turns(
+        3, "runtime", "snapshots", "journal", "model", "history", "state", of="tables in Spark"
+    ),
+]
 
 
 HOWTO = (TOP / "docs" / "howto" / "spark.md").read_text()

@@ -1,6 +1,6 @@
 // Calls the application of bakery_app.py by its client; each line that it prints is a fact that the test expects.
 import { Aborted, Client, PenstockError, SoldOut, TooSweet } from "./bakery.js";
-import type { Loaf, Pending } from "./bakery.js";
+import type { Loaf, Options, Pending, SendOptions } from "./bakery.js";
 import { Client as Big, type Client_ } from "./big/bakery.js";
 import { Client as Quick } from "./quick/bakery.js";
 
@@ -68,6 +68,28 @@ async function main(): Promise<void> {
   told["cancelled"] = (await refused(later.result())).code;
   told["read"] = [await client.Loaf("rye").count(), client.epoch >= 0];
 
+  const message = (error: Error) => `${error.name}: ${error.message}`;
+  const named: Options = { requestId: "r2" };
+  const delayed: SendOptions = { delayS: 60 };
+  told["optionless"] = [
+    // @ts-expect-error -- a read has no request id
+    await client.Loaf.get("rye", { requestId: "r2" }).catch(message),
+    // @ts-expect-error -- also not one in a variable
+    await client.pages.Loaf({ limit: 1 }, named).catch(message),
+    // @ts-expect-error
+    await client.streams.shouts.follow({ from: 0, requestId: "r2" }).next().catch(message),
+    // @ts-expect-error
+    await client.tables.loaves.follow(named).next().catch(message),
+    // @ts-expect-error
+    await client.Loaf.subscribe("rye", named).next().catch(message),
+    // @ts-expect-error
+    await client.sql("SELECT 1", [], named).catch(message),
+    // @ts-expect-error -- the pending request has one
+    await sent.result(named).catch(message),
+    // @ts-expect-error -- a call is not delayed
+    await client.Loaf("rye").take({}, delayed).catch(message),
+  ];
+
   const broken = new Client(failing, { key });
   told["broken"] = [await broken.Loaf("spelt").take(), await broken.Loaf("spelt").take(), await broken.Loaf("spelt").take()];
   const nobody = await refused(new Client("http://127.0.0.1:1", { retries: 1 }).Loaf("rye").take());
@@ -80,6 +102,18 @@ async function main(): Promise<void> {
   told["dots"] = await (async () => await client.Loaf("..").count())().catch((error: Error) => error.message);
 
   told["unsafe"] = await client.Loaf("rye").grains().catch((error: Error) => error.name);
+  told["inexact"] = [
+    await client.Loaf("rye").take({ pieces: 2 ** 60 }).catch(message),
+    await client.Loaf("rye").weigh({ grams: 2 ** 60 }).catch(message),
+    await client.Loaf("rye").weigh({ grams: -(2 ** 53) - 2 }).catch(message),
+  ];
+  const given = undefined as unknown as string;
+  told["untyped"] = [
+    await (async () => await client.Loaf.create(given))().catch(message),
+    await (async () => await client.Loaf.create("half \ud800"))().catch(message),
+    await client.Loaf("rye").count({ timeoutMs: given as unknown as number }),
+    await client.Loaf("rye").count({ timeoutMs: "5" as unknown as number }).catch(message),
+  ];
   const big: bigint = await new Big(url, { key }).Loaf("rye").grains();
   told["grains"] = big.toString();
   const bigLeft: bigint = await new Big(url, { key }).Loaf("spelt").take({ pieces: 1n });

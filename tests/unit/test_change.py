@@ -16,6 +16,7 @@ from tests.change import (
     whose_turn_it_is,
 )
 from tests.checkout import TOP
+from tests.native_fuzz import CONCERNS, is_due
 
 
 def test_what_changed_is_asked_of_git(tmp_path: Path) -> None:
@@ -64,9 +65,16 @@ def test_trials_take_turns_unless_the_change_concerns_them() -> None:
     ]
     assert all(len(part) == 3 and alone.name in part for part in parts)
     assert set().union(*parts) == {trial.name for trial in [*views, alone]}
-    for path in ("src/penstock/views/applier.py", "tests/a.py"):
+    for path in (
+        "src/penstock/views/applier.py",
+        "tests/a.py",
+        "tests/helper.py",
+        "requirements.lock",
+    ):
         taken = whose_turn_it_is(Change("a commit", frozenset({path})), [*views, alone])
         assert taken == {trial.name for trial in [*views, alone]}
+    taken = whose_turn_it_is(Change("a commit", frozenset({"tests/test_other.py"})), views)
+    assert len(taken) == 2
 
 
 def test_rooms_of_trials_are_rooms() -> None:
@@ -94,3 +102,16 @@ def test_a_change_of_code_with_two_implementations_runs_all_its_tests_in_python(
     ]
     assert all(len(part) == IN_PYTHON_LEAST and part[0] == changed for part in parts)
     assert set().union(*parts) == set(every)
+
+
+def test_rows_are_compared_for_a_change_of_their_code_for_an_unknown_one_and_in_turns() -> None:
+    """A change of a page compares them once in eight commits, so that another compiler is noticed."""
+    commits = [f"{number:040x}" for number in range(200)]
+
+    def due(path: str) -> int:
+        return sum(is_due(Change(commit, frozenset({path, "README.md"}))) for commit in commits)
+
+    assert due("src/penstock/native/row_reader.pxi") == due("requirements.lock") == len(commits)
+    assert is_due(Change(commits[0], frozenset()))
+    assert 10 < due("docs/GUIDE.md") < 40
+    assert all((TOP / path).exists() for path in CONCERNS)

@@ -21,10 +21,8 @@ from penstock.process.view_files import folder_of
 from penstock.views.applier import Applier
 from penstock.views.targets import open_target
 from tests.differential.inline import ONLY, Inline
+from tests.forked import processes
 from tests.gateway_thread import RunningGateway
-
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["tests.gateway_thread", "tests.differential.inline"])
 
 
 @contextmanager
@@ -53,7 +51,7 @@ def serving(spec: str, data: Path, **urls: str) -> Iterator[str]:
     Args:
         urls: The setting `views.NAME.url` of views that have one.
     """
-    ours, theirs = _PROCESSES.Pipe()
+    ours, theirs = multiprocessing.Pipe()
     with _running(_serve, spec, data, urls, theirs):
         assert ours.poll(60), "the gateway does not start"
         yield ours.recv()
@@ -81,7 +79,7 @@ def deployed(spec: str, data: Path, **urls: str) -> Iterator[str]:
 
 @contextmanager
 def _running(work: Callable[..., None], *arguments: Any) -> Iterator[int]:
-    process = _PROCESSES.Process(target=work, args=arguments)
+    process = processes().Process(target=work, args=arguments)
     process.start()
     assert process.pid is not None
     try:

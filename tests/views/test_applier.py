@@ -158,13 +158,19 @@ def test_two_appliers_show_the_same(tmp_path: Path, book: Book) -> None:
         check(tmp_path, book)
 
 
-def test_paused_view_keeps_its_epoch(tmp_path: Path, book: Book) -> None:
-    """A paused view keeps the epoch that it shows, until it is resumed."""
-    epoch = book.write()
+def test_paused_view_keeps_its_epoch(
+    tmp_path: Path, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A paused view keeps the epoch that it shows, until it is resumed; its report has this epoch, and no earlier one."""
+    monkeypatch.setattr("penstock.views.applier._REPORT_S", 3_600)
+    book.write()
     with applier(tmp_path):
         check(tmp_path, book)
+        epoch = book.write()
+        check(tmp_path, book)
         change_orders(tmp_path, NAME, lambda orders: replaced(orders, paused=True, reason="lunch"))
-        assert await_state(tmp_path, ViewState.PAUSED).reason == "lunch"
+        report = await_state(tmp_path, ViewState.PAUSED)
+        assert (report.reason, report.epoch) == ("lunch", epoch)
         book.write()
         check(tmp_path, book, epoch)
         change_orders(tmp_path, NAME, lambda orders: replaced(orders, paused=False))

@@ -100,7 +100,7 @@ def book(tmp_path: Path, seed: int) -> Iterator[Book]:
         yield Book(journal, seed)
 
 
-@pytest.mark.turns(3, "views", "sql_view", of="an applier killed or stopped")
+@pytest.mark.turns(1, "views", "sql_view", of="an applier killed or stopped")
 def test_kills_leave_whole_epochs(tmp_path: Path, book: Book, store: Store, seed: int) -> None:
     """After each kill, the tables are those of one epoch, and no epoch is lost at the end."""
     draw = random.Random(seed)
@@ -125,7 +125,7 @@ def test_kills_leave_whole_epochs(tmp_path: Path, book: Book, store: Store, seed
     assert store.shown()[1] == book.expected[book.epoch]
 
 
-@pytest.mark.turns(3, "views", "sql_view", of="an applier killed or stopped")
+@pytest.mark.turns(1, "views", "sql_view", of="an applier killed or stopped")
 def test_stopped_applier_wakes_up_late(tmp_path: Path, book: Book, store: Store) -> None:
     """An applier that was stopped in the middle, while another one went on, changes no row when it wakes up."""
     for _ in range(20):

@@ -39,7 +39,10 @@ PAUSE_S = 0.01  # so that payments leave the processor to the reads
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    with RunningGateway("tests.views.money_app:app", tmp_path) as running, appliers(app, tmp_path):
+    with (
+        RunningGateway("tests.views.money_app:app", tmp_path, reads=False) as running,
+        appliers(app, tmp_path),
+    ):
         yield running
 
 
@@ -47,7 +50,10 @@ def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """A gateway for tests that change nothing."""
     data = tmp_path_factory.mktemp("shared")
-    with RunningGateway("tests.views.money_app:app", data) as running, appliers(app, data):
+    with (
+        RunningGateway("tests.views.money_app:app", data, reads=False) as running,
+        appliers(app, data),
+    ):
         with Client(running.url, app) as client:
             open_accounts(client)
         yield running
@@ -57,7 +63,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]
 def moving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """A gateway for tests that move money between the ten accounts."""
     data = tmp_path_factory.mktemp("moving")
-    with RunningGateway("tests.views.money_app:app", data) as running, appliers(app, data):
+    with (
+        RunningGateway("tests.views.money_app:app", data, reads=False) as running,
+        appliers(app, data),
+    ):
         with Client(running.url, app) as client:
             open_accounts(client)
         yield running
@@ -232,6 +241,7 @@ def paying(client: Client, coins: int) -> None:
     client.Wallet("n1").pay(app.entities["Purse"].cls("n2"), coins)
 
 
+@pytest.mark.turns(1, "views", "sql_view", "gateway", "client", of="readers beside a writer")
 def test_session_sees_one_epoch_while_money_moves(moving: RunningGateway) -> None:
     """Twenty questions, one after the other, are of one epoch in both stores; a new session sees a newer one."""
     with Client(moving.url, app) as client:
@@ -325,7 +335,7 @@ def test_session_is_reached_through_every_gateway(shared: RunningGateway) -> Non
     """A question may reach another gateway than the one that has begun the session; when that one ends, it is gone."""
     gateway, data = shared, shared.config.data
     sockets = sorted((data / "run").glob("at-*"))
-    with RunningGateway("tests.views.money_app:app", data, drives=False) as other:
+    with RunningGateway("tests.views.money_app:app", data, drives=False, reads=False) as other:
         begun = httpx.post(f"{other.url}/at", json={"views": ["books"]}, timeout=LONG_S).json()
         for each in (gateway, other):
             asked = httpx.post(
@@ -356,6 +366,7 @@ def refusal(gateway: RunningGateway, session: str) -> tuple[int, str]:
     return asked.status_code, asked.json()["error"]["code"]
 
 
+@pytest.mark.turns(1, "views", "sql_view", "gateway", "client", of="readers beside a writer")
 def test_callers_at_the_same_time_share_stops(moving: RunningGateway) -> None:
     """Many callers at once all get right answers of epochs that are new enough for each."""
     with (

@@ -62,6 +62,7 @@ def prefix_of(place: Path) -> str:
     return topic_name(f"{place.parent.parent.name}-{place.parent.name}-{place.name}")[-150:]
 
 
+@pytest.mark.turns(4, "views", "testing", of="the suite of targets, on Kafka")
 class TestKafkaTarget(TargetSuite):
     kills = int(os.environ.get("PENSTOCK_KILLS", "4"))
 
@@ -387,6 +388,7 @@ def own_server(
 
 
 @pytest.mark.faults
+@pytest.mark.turns(1, "views", of="a broker that asks for a password")
 def test_credentials(own_server: KafkaServer, tmp_path: Path) -> None:
     """Properties reach the brokers over TLS, a secret from its file; a wrong one is refused, and is in no message."""
     url = f"kafka://{own_server.guarded}/guarded"
@@ -422,7 +424,7 @@ def _problem_of(target: KafkaTarget) -> str:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("fault", ["kill", "stop"])
-@pytest.mark.turns(2, "views", of="a broker that fails")
+@pytest.mark.turns(1, "views", of="a broker that fails")
 def test_brokers_that_are_away_delay_only_the_view(
     own_server: KafkaServer,
     tmp_path: Path,

@@ -24,6 +24,7 @@ The cases of issues of other systems that concern targets in SQL:
 import logging
 import os
 import sys
+import threading
 import traceback
 import zlib
 from collections.abc import Callable, Iterator
@@ -48,6 +49,7 @@ from penstock.model.views.view import view as show
 from penstock.orders.view_orders import TablesOfView
 from penstock.snapshots.column import quoted
 from penstock.testing.target_suite import TargetSuite, position_of
+from penstock.views import postgres_target
 from penstock.views.postgres_target import PostgresTarget
 from penstock.views.reading import QueryBounds
 from penstock.views.removal import removed
@@ -95,6 +97,7 @@ def rows_in(address: str, schema: str, shape: TableShape) -> list[Row]:
     return rows
 
 
+@pytest.mark.turns(4, "views", "testing", of="the suite of targets, on PostgreSQL")
 class TestPostgresTarget(TargetSuite):
     kills = int(os.environ.get("PENSTOCK_KILLS", "10"))
 
@@ -133,6 +136,35 @@ def view(postgres: Cluster, request: pytest.FixtureRequest) -> Iterator[View]:
     yield view
     view.user.close()
     view.target.close()
+
+
+@pytest.mark.parametrize("is_of_the_server", [False, True])
+def test_purge_waits_for_the_server_and_names_others(
+    view: View,
+    monkeypatch: pytest.MonkeyPatch,
+    is_of_the_server: bool,  # noqa: FBT001 -- pytest gives it by name
+) -> None:
+    """Autovacuum ends its snapshot soon; the transaction of a user is named, by its kind of process without a name."""
+    if is_of_the_server:  # nobody can start one, so a client takes its part
+        looks = postgres_target._HOLDERS.replace(b"autovacuum %%", b"client %%")
+        monkeypatch.setattr(postgres_target, "_HOLDERS", looks)
+    with psycopg.connect(view.address) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT 1")
+        end = threading.Timer(0.1, reader.rollback)
+        if is_of_the_server:
+            end.start()
+            target = PostgresTarget(view.address, view.schema, "reporting", lock_ms=60_000)
+            target.purge()
+            target.close()
+            end.join()
+        else:
+            problem = view.rejected(view.target.purge)
+            assert (
+                f"process {reader.info.backend_pid} (client backend) still sees" in problem.reason
+            )
+            reader.rollback()
+            view.target.purge()
 
 
 def test_what_users_added_stays(view: View) -> None:

@@ -36,7 +36,7 @@ def applier(data: Path) -> AbstractContextManager[None]:
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
-    with RunningGateway(SPEC, tmp_path) as running:
+    with RunningGateway(SPEC, tmp_path, reads=False) as running:
         yield running
 
 
@@ -134,7 +134,7 @@ def test_a_search_needs_the_scope_sql(tmp_path: Path) -> None:
     keys = KeyStore(tmp_path)
     now = datetime.now(UTC)
     reader, asker = (keys.add(scope, granted([scope]), None, now)[1] for scope in ("read", "sql"))
-    with RunningGateway(SPEC, tmp_path) as running:
+    with RunningGateway(SPEC, tmp_path, reads=False) as running:
         path = f"{running.url}/search/{NAME}"
         codes = [
             httpx.get(path, headers={"Authorization": f"Bearer {key}"} if key else {}).status_code

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import pytest
 import tantivy
 
 from penstock.model.target_choice import search
@@ -34,6 +35,7 @@ _READ: dict[Kind, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.turns(4, "views", "testing", of="the suite of targets, in an index")
 class TestSearchTarget(TargetSuite):
     """An index of all kinds, some of them counted."""
 

@@ -19,7 +19,7 @@ EVALUATOR: Final = "__annotate_func__"
 """The name of the function, among the attributes of a class, that evaluates the annotations since Python 3.14."""
 
 UNIONS: Final = (typing.Union, types.UnionType)
-"""What `typing.get_origin` returns for a union: `A | B` has another origin than `Union[A, B]`."""
+"""The results of `typing.get_origin` for a union: `A | B` has another origin than `Union[A, B]`."""
 
 
 def annotations_of(owner: Any) -> dict[str, Any]:

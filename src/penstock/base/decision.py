@@ -1,32 +1,31 @@
 """Decisions without input, output or clock: generators that ask for something, and get answers.
 
-What decides between processes and hosts (`journal.head`, `files.store_answers`, `process.lease`) is written like
+The rules between processes and hosts (`journal.head`, `files.store_answers`, `process.lease`) are written like
 this. A process carries out what a decision asks for, at once; a simulation of many hosts carries it out late, twice,
 in another order, or never. An answer may be an `OSError`, which is raised where the decision has asked.
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 Ask = TypeVar("Ask")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(msgspec.Struct, frozen=True):
     """Ask for the seconds of a clock that only goes forward."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """Ask to go on after some seconds."""
 
     seconds: float
 
 
 def carried_out(decision: Generator[Ask, Any, T], answer: Callable[[Ask], object]) -> T:
-    """Return what a decision decides.
+    """Return the outcome of a decision.
 
     Args:
         answer: Carries out what the decision asks for, and returns the answer. An `OSError` of it is an answer, too.

@@ -69,6 +69,11 @@ class ElementDifferences:
         return len(self.shown) + self.left_out
 
 
+def is_same(before: Any, after: Any) -> bool:
+    """Say whether two values have the same encoding."""
+    return _encode(before) == _encode(after)
+
+
 def attribute_differences(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> ElementDifferences:
@@ -98,7 +103,7 @@ class _Comparison:
 
     def compare(self, path: str, before: Any, after: Any, depth: int) -> None:
         """Add the differences of two values at a path."""
-        if _encode(before) == _encode(after):
+        if is_same(before, after):
             return
         known = self.differences.count
         if depth < DEPTH_MAX:

@@ -3,18 +3,21 @@
 msgspec drops unknown fields of records, because data of another version of the code may have them. Stored values are
 read so. A caller who gives a field that nothing reads has made a mistake. `GivenType` decodes the values of callers:
 after msgspec has decoded a value, a twin of its type without any freedom reads it once more, in C.
+
+msgspec also rounds an integer to the float that is declared. `refuse_rounded` finds it: a caller's number is kept or refused.
 """
 
 import json
 import typing
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from penstock.base.annotations import UNIONS
 from penstock.base.json_floats import decode_json
+from penstock.base.lowering import lower_reply
 from penstock.base.misfit import UNKNOWN_FIELD
 from penstock.base.record import (
     RecordKind,
@@ -24,11 +27,13 @@ from penstock.base.record import (
     simplified,
     tag_of_record,
 )
-from penstock.base.schema import decode_reference, wire_type
+from penstock.base.schema import ENCODER, decode_reference, wire_type
 
 _MARK: Final = "\ufeff".encode()
 _PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _SERIES: Final = (list, set, frozenset, deque)
+_LONG: Final = (b"\xcf", b"\xd3")
+"""The first bytes of integers of 64 bits in MessagePack; floats hold all others."""
 
 
 class GivenType:
@@ -70,6 +75,7 @@ class GivenType:
     def of_msgpack(self, data: bytes | msgspec.Raw) -> Any:
         """Return the value of MessagePack; raises as `of_json`."""
         value = self._msgpack(data)
+        refuse_rounded(data, value)
         self.check_msgpack(data)
         return value
 
@@ -86,6 +92,55 @@ class GivenType:
         if self._closed_msgpack is not None and not is_open:
             self.check_msgpack(msgspec.msgpack.encode(value))
         return made
+
+
+def refuse_rounded(data: bytes | msgspec.Raw, value: Any) -> None:
+    """Raise `msgspec.ValidationError` if decoding has rounded an integer to a float.
+
+    Numbers of JSON are rounded, as in every reader of JSON, because they have no types.
+
+    Args:
+        data: MessagePack.
+        value: The value that it was decoded to.
+    """
+    given = bytes(data)
+    if not any(head in given for head in _LONG):  # nearly always
+        return
+    rounded = [
+        (place, number)
+        for place, number in _numbers_in(msgspec.msgpack.decode(given), "$")
+        if type(number) is int and float(number) != number
+    ]
+    if not rounded:
+        return
+    read = msgspec.msgpack.decode(ENCODER.encode(lower_reply(value)))
+    numbers = [*_numbers_in(read, "$")]
+    there = {place: number for place, number in numbers if type(number) is int}
+    kept = Counter((type(number), number) for _, number in numbers)
+    # First by place, for the message. The rest by number alone: a set has an order of its own, and the code of a record may
+    # move values.
+    moved = [(place, number) for place, number in rounded if there.get(place) != number]
+    kept.subtract((int, number) for place, number in rounded if there.get(place) == number)
+    for place, number in moved:
+        if kept[int, number] > 0:
+            kept[int, number] -= 1
+        elif kept[float, float(number)]:
+            raise msgspec.ValidationError(
+                f"a float cannot hold {number}, only {float(number)!r} - at {place}"
+            )
+
+
+def _numbers_in(value: Any, path: str, mark: str = "") -> Iterator[tuple[str, int | float]]:
+    """Yield the numbers in plain data, each with its place as msgspec writes it."""
+    if type(value) in (int, float):
+        yield f"{mark}`{path}`", value
+    elif type(value) is dict:
+        for name, item in value.items():
+            yield from _numbers_in(name, path, "`key` in ")
+            yield from _numbers_in(item, f"{path}.{name}" if type(name) is str else f"{path}[...]")
+    elif type(value) in (list, tuple):
+        for index, item in enumerate(value):
+            yield from _numbers_in(item, path if mark else f"{path}[{index}]", mark)
 
 
 def has_records(annotation: Any) -> bool:

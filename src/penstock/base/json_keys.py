@@ -30,7 +30,7 @@ def as_text(value: Any) -> str:
 
 
 def float_text(value: float) -> str:
-    """Return the text of a float that is no number."""
+    """Return the text of NaN or of an infinity."""
     return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
 
 
@@ -40,9 +40,12 @@ def json_bytes(encode: Callable[[Any], bytes], value: Any) -> bytes:
         encoded = encode(value)
     except TypeError:  # a key is a tuple, a boolean or null
         return encode(with_texts(value))
-    if (_NULL in encoded or _INFINITE_KEY in encoded) and _has_strange_floats(value):
-        return encode(with_texts(value))
-    return encoded
+    return encode(with_texts(value)) if has_lost_floats(encoded, value) else encoded
+
+
+def has_lost_floats(encoded: bytes, value: Any) -> bool:
+    """Say whether the JSON that an encoder has made of a value lacks a NaN or an infinity, in whose place it writes `null`."""
+    return (_NULL in encoded or _INFINITE_KEY in encoded) and _has_strange_floats(value)
 
 
 def _has_strange_floats(value: Any) -> bool:

@@ -67,7 +67,11 @@ def place_in(value: Any) -> str:
 def _is_storable(value: Any) -> bool:
     try:
         _pack(lower_reply(value))
-    except (Unencodable, OverflowError):  # an integer of over 64 bits
+    except (
+        Unencodable,
+        OverflowError,
+        UnicodeEncodeError,
+    ):  # an integer of over 64 bits, half of a surrogate pair
         return False
     return True
 
@@ -363,23 +367,35 @@ def alike(value: Any, stored: Any) -> bool:
     return bool(same)
 
 
-def changed_part(value: Any, stored: Any) -> tuple[str, Any]:
-    """Return the first part of a value that decoding changes: its path, such as `['net'].amount`, and the part itself.
+def changed_part(value: Any, stored: Any) -> tuple[str, str]:
+    """Say which part of a value decoding changes: its path, such as `['net'].amount`, and what its type does with it: `cannot hold 3`.
 
     Only for messages, of a value and a decoded value that are not `alike`.
     """
-    whole = ("", value)
+    whole = ("", _change(value, stored))
     if type(value) is not type(stored):
         return whole
     try:
         parts, kept = _parts_of(value), dict(_parts_of(stored))
         for step, part in parts:
             if step in kept and not alike(part, kept[step]):
-                path, changed = changed_part(part, kept[step])
-                return step + path, changed
+                path, change = changed_part(part, kept[step])
+                return step + path, change
     except UNENCODABLE:  # user code of a part
         pass
     return whole
+
+
+def _change(part: Any, kept: Any) -> str:
+    if type(part) is type(kept) and type(part) in _SCALARS:  # a type without code keeps its values
+        return f"changes {shown(part)} to {shown(kept)} in code that runs at each reading, such as __post_init__"
+    if type(part) in (dict, set, frozenset) and any(map(_is_nan, part)):
+        return "cannot hold NaN as a key or a member"
+    return f"cannot hold {shown(part)}"
+
+
+def _is_nan(value: Any) -> bool:
+    return type(value) is float and value != value
 
 
 def _alike_pairs(value: dict[Any, Any], stored: dict[Any, Any]) -> bool:

@@ -20,6 +20,14 @@ _WRONG_MEMBER: Final = "Invalid enum value"
 _ROW_EXPECTED: Final = "Expected `array`"
 _WAY_OF_KEYS: Final = r'write the key as JSON in a text, as "[\"a\",1]"'
 _PLACE: Final = re.compile(r"\[(\d+)\]")
+_PLAINER: Final = {  # a datetime travels as an extension of MessagePack, and a date and a duration as text
+    "Expected `date`, got `ext`": "Expected `date`, got `datetime`; value.date() is its day",
+    "Invalid RFC3339 encoded date": "Expected `date`, such as 2026-01-31",
+    "Invalid RFC3339 encoded datetime": "Expected `datetime`, such as 2026-01-31T12:00:00Z",
+    "Invalid RFC3339 encoded time": "Expected `time`, such as 12:30:00",
+    "Invalid ISO8601 duration": "Expected `timedelta`, such as PT1H30M",
+}
+"""Messages of msgspec that name its own encoding, in the words of Python."""
 
 
 class Misfit(NamedTuple):
@@ -80,7 +88,7 @@ def misfit_of(complaint: str) -> Misfit:
     inner = _INNER.fullmatch(mistake)
     if inner is not None:
         mistake, path = inner["mistake"], path + inner["path"]
-    return Misfit(path, mistake, is_key)
+    return Misfit(path, _PLAINER.get(mistake, mistake), is_key)
 
 
 def place_of(complaint: str) -> tuple[int | None, Misfit]:

@@ -74,6 +74,7 @@ _WAYS_OUT: Final = {
     "more than one array-like": "use one of them, or a record with an attribute for each of them",
     "Enums must contain": "give all members text, or all members whole numbers",
     "at least one item": "declare its members",
+    "Integer values": "use smaller numbers, or text",
     "InitVar": "make it a field",
     "Literal may only contain": "use an Enum, or the values of its members",
     "Can only set": "let Annotated[…] enclose the number, text or collection inside, or check the value in the method",
@@ -210,7 +211,21 @@ def refuse(value: object) -> object:
 
 def reason_of(error: Exception) -> str:
     """Return the message of an error, without parts that depend on the depth of the stack."""
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    match error:
+        case RecursionError():
+            return "it is nested too deeply"
+        case UnicodeEncodeError(reason="surrogates not allowed"):
+            half = error.object[error.start]
+            return (
+                f"it has {half!a} at position {error.start}, which is half of a surrogate pair; "
+                'text.encode(errors="replace").decode() puts a ? in its place'
+            )
+        case OverflowError() if str(error).startswith(
+            "can't serialize ints"
+        ):  # and none of user code
+            return "an int has 64 bits, from -2**63 to 2**64 - 1; declare str or Decimal for a larger one"
+        case _:
+            return str(error)
 
 
 def shown(value: object) -> str:
@@ -402,7 +417,7 @@ def _msgspec_complaints(annotation: Any) -> list[str]:
         msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference)
         msgspec.msgpack.Decoder(wire_type(annotation), dec_hook=decode_reference)
     except (TypeError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(" If you need this feature")[0].rstrip(".")
         return [f"{name_of(annotation)}: {reason}{_way_out(annotation, reason)}"]
     return []
 

@@ -81,7 +81,7 @@ class KeyTree(msgspec.Struct, frozen=True):
     erased: dict[str, int] = {}
 
     def generation(self, subject: str) -> int:
-        """Return how often a subject was erased; what is encrypted now has this generation."""
+        """Return how often a subject was erased; a value that is encrypted now has this generation."""
         return self.erased.get(self._hash(subject).hex(), 0) if self.erased else 0
 
     def cipher(self, subject: str, generation: int) -> SubjectCipher:

@@ -34,7 +34,8 @@ from penstock.deployment.code_in_force import CodeInForce
 from penstock.engine.streams.generator_positions import capture_key, capture_position_of
 from penstock.errors import PenstockError
 from penstock.files.layout import CAPTURES
-from penstock.files.roots import look_pause_s, store_of
+from penstock.files.looks import Looks
+from penstock.files.roots import shared_root, store_of
 from penstock.journal.api import Journal, newest_epoch
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
@@ -118,7 +119,7 @@ class Capture:
         self._failures = 0
         self._orders = ViewOrders()
         self._looked_at = self._reported_at = self._lag_at = self._confirmed_at = float("-inf")
-        self._look_pause_s = look_pause_s(self._data, _IDLE_S)
+        self._looks = Looks(shared_root(self._data), _IDLE_S)
         former = read_capture_report(self._data, name)
         self._report = replace(
             former or CaptureReport(name, "", CaptureState.WAITING),
@@ -178,10 +179,11 @@ class Capture:
     def _hindrance(self) -> tuple[CaptureState, str, str] | None:
         """Return the state, the reason and the remedy if nothing may be taken; None if changes are taken."""
         now = time.monotonic()
-        if now - self._looked_at >= self._look_pause_s:
-            self._looked_at = now
+        if self._looks.is_due():
             self._orders = read_orders(self._data, self._name, CAPTURES)
             self._held = held(self._data)
+        if now - self._looked_at >= _IDLE_S:
+            self._looked_at = now
             self._is_elsewhere = bool(store_of(self._data)) and not presence.find(
                 self._data, "driver"
             )
@@ -610,5 +612,5 @@ def serve_capture(app: App, name: str, config: Config, *, supervised: bool = Fal
         closing(directory.open_log(config)) as log,
         presence.present(config.data, ROLE, config.app, capture=name),
     ):
-        code = CodeInForce(config.data, config.app)
+        code = CodeInForce(config.data, config.app, known=journal.known)
         Capture(app, config, name, journal, log, code).run(stop.wanted)

@@ -4,7 +4,6 @@ A command's module has a function `command`, or a `typer.Typer` of that name wit
 and its help as `HELP`.
 """
 
-import difflib
 import importlib
 import os
 import re
@@ -18,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from penstock.base.near_names import did_you_mean
 from penstock.cli.error_output import EXIT_CODES
 from penstock.cli.help_page import HelpContext, use_help_page
 from penstock.cli.options import expanded
@@ -399,8 +399,7 @@ def _parse(
     for word in () if ctx.resilient_parsing else words:
         name = word.partition("=")[0]
         if _OPTION.fullmatch(name) and name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = f"; did you mean {near[0]}?" if near else "."
+            hint = did_you_mean(name, sorted(known)) or "."
             raise typer.BadParameter(
                 f"there is no option {name}{hint} A word that begins with -- goes behind --",
                 ctx=ctx,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.cli.output import print_json
+from penstock.cli.output import print_json, safe_console
 from penstock.errors import OperationalError, PenstockError, UserError
+from penstock.process.logs import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +40,7 @@ class ErrorDescription(msgspec.Struct, frozen=True):
     """An error as `--json` prints it, as the value of `error`. Keys are stable.
 
     Attributes:
-        message: What happened, for people.
+        message: A sentence for people.
         hint: The next step, for people.
     """
 
@@ -64,7 +65,7 @@ ADVICE: Final = {
     "request-conflict": "Choose another request id, or send exactly the same request.",
     "too-late": "Its effect stands: penstock trace shows it; send a request that reverses the effect.",
     "gone": "Continue at the oldest atom that is held: penstock tail --from earliest; a larger history.keep_epochs keeps more.",
-    "record-too-large": "Send less at once, or raise record_bytes_max.",
+    "record-too-large": "Send less at once, or raise the setting that the message names.",
     "outside-transaction": "Use entities in methods of entities and in @transactional functions.",
     "aborted": "Nothing of the request remains; the application refused it.",
     "unhandled": "Nothing of the request remains; when the code is mended, penstock retry runs it again.",
@@ -160,9 +161,10 @@ def show(
         print_json({"error": description})
         return description.exit_code
     if console is None and not sys.stderr.isatty():
-        sys.stderr.write(f"{_text(description)}\n")  # rich takes long to load
+        sys.stderr.write(
+            f"{printable(_text(description), lines=True)}\n"
+        )  # rich takes long to load
         return description.exit_code
-    from rich.console import Console
     from rich.text import Text
 
     text = Text.assemble(
@@ -170,6 +172,6 @@ def show(
         f" [{description.code}] {description.message}\n",
         (description.hint, "dim"),
     )
-    console = console or Console(stderr=True)
+    console = console or safe_console(stderr=True)
     console.print(text, highlight=False, soft_wrap=True)
     return description.exit_code

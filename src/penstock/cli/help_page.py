@@ -42,7 +42,7 @@ class HelpPage(HelpFormatter):
     def write_dl(
         self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
     ) -> None:
-        """Write two columns: names, and what each means.
+        """Write two columns: names, and their meanings.
 
         Args:
             rows: A name, which may be followed by a placeholder for its value, and its meaning.

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 from msgspec import structs
 
+from penstock.base.start import end_with
 from penstock.cli import error_output
 from penstock.cli.commands import Commands
 from penstock.cli.completion import join_words
@@ -82,7 +83,7 @@ def main() -> None:
     raise_limit()
     if COMPLETE in os.environ:
         join_words(os.environ)
-    sys.exit(execute(sys.argv[1:]))
+    end_with(execute(sys.argv[1:]))
 
 
 def execute(arguments: list[str]) -> int:

@@ -16,7 +16,7 @@ _LEFT_OUT: Final = (
     "elsewhere, with --url; it cannot run them"
 )
 INSTALL: Final = "pip install 'penstock[server]'"
-"""The command that installs what a plain installation lacks."""
+"""The command that installs the packages of a server."""
 
 _INSTALL: Final = f"Install the rest: {INSTALL}"
 _INCOMPLETE: Final = "this installation of Penstock is not complete: it has no {module}"

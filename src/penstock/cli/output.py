@@ -1,7 +1,7 @@
 """The standard output of commands: one JSON value for programs, or text and tables for people."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.base.instants import instant_of, with_times
 from penstock.base.json_keys import as_text, json_bytes
+from penstock.process.logs import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,9 +48,29 @@ def print_result(result: object, show: "Callable[[Console], None]", *, as_json: 
     if as_json:
         print_json(result)
     else:
-        from rich.console import Console  # programs read JSON, without it
+        show(safe_console(soft_wrap=True, highlight=False, markup=False))
 
-        show(Console(soft_wrap=True, highlight=False, markup=False))
+
+def safe_console(**settings: Any) -> "Console":
+    """Return a console that escapes control characters: values and errors of an application must not control a terminal.
+
+    Args:
+        settings: Those of rich's `Console`.
+    """
+    from rich.console import Console  # programs read JSON, without it
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        def render(self, *given: Any, **named: Any) -> Iterator[Segment]:
+            for segment in super().render(*given, **named):
+                is_safe = segment.control or segment.text.isprintable() or segment.text == "\n"
+                yield (
+                    segment
+                    if is_safe
+                    else Segment(printable(segment.text, lines=True), segment.style)
+                )
+
+    return SafeConsole(**settings)
 
 
 WHOLE: Final = 64
@@ -65,7 +86,11 @@ def folding_table(*columns: str, **style: Any) -> "Table":
     from rich.table import Column, Table
 
     class FoldingTable(Table):
-        def add_row(self, *cells: Any, **style: Any) -> None:
+        def add_row(self, *given: Any, **style: Any) -> None:
+            # The layout needs the width of a text as it is shown.
+            cells = [
+                printable(each, lines=True) if isinstance(each, str) else each for each in given
+            ]
             for column, cell in zip(self.columns, cells, strict=False):
                 column.min_width = max(column.min_width or 0, longest_word(str(cell)))
             super().add_row(*cells, **style)

@@ -167,9 +167,14 @@ class AsyncPipeline:
         """Send a prepared call or append; wait only while too many requests have no answer.
 
         Raises:
+            ConfigError: The `with` block of the pipeline has not begun.
             RequestError: The application has no such class or method, or the arguments do not fit.
             TimedOut: Too many requests had no answer for the client's `timeout_s`; nothing was sent.
         """
+        if self._background is None:  # nothing would send the request, and give it up
+            raise ConfigError(
+                "a pipeline sends in its with block: with client.pipeline() as pipeline: …; async with, in an event loop"
+            )
         app, policy = self._protocol.app, self._protocol.policy
         request_id = secrets.token_hex(16) if call.request_id is None else call.request_id
         body = body_of(app, call, request_id)

@@ -12,12 +12,11 @@ from penstock.base.http import JSON, MSGPACK
 from penstock.base.ids import Epoch
 from penstock.client.encoding import error_of, is_msgpack, path_of
 from penstock.client.operation import LONG_POLL_S, HttpResponse, OutgoingRequest
-from penstock.errors import OperationalError, RequestError
+from penstock.errors import OperationalError
 from penstock.model.application import App
-from penstock.model.event_filter import FOLLOW_FIELDS
+from penstock.model.event_filter import follow_texts
 from penstock.model.streams.event_type import EventType
 from penstock.model.streams.stream import Stream
-from penstock.model.value_filter import texts_of_filters
 
 T = TypeVar("T")
 
@@ -150,11 +149,7 @@ def followed(
         RequestError: The application has no such stream, or no filter can have such a name or value.
         UserError: The stream belongs to no application.
     """
-    only = texts_of_filters(where or {})
-    if taken := [name for name in only if name in FOLLOW_FIELDS]:
-        raise RequestError(
-            f"a stream is not filtered by {taken[0]}, which means something else to a gateway; look at the events in the loop"
-        )
+    only = follow_texts(where or {})
     if isinstance(stream, Stream):
         return FollowedStream(stream.name, stream.events, only)
     return FollowedStream(stream, None if app is None else app.stream(stream).events, only)

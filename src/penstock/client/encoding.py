@@ -41,7 +41,7 @@ from penstock.errors import (
 from penstock.model.application import App
 from penstock.model.call import Call, readable, returns_of
 from penstock.model.declaration import CREATIONS
-from penstock.model.reply import raised_by
+from penstock.model.reply import raised_by, unfit_result
 from penstock.model.request import Failure, decode_failure, encode_request
 
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7d]{1,1024}")
@@ -240,7 +240,7 @@ def value_of(response: HttpResponse, returns: Any = Any) -> Any:
     try:
         return decode(response.content, returns)
     except msgspec.ValidationError as error:
-        raise Unencodable(f"the result differs from its declared type: {error}") from error
+        raise unfit_result(error, returns) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise OperationalError(
             f"the response cannot be read: {error}; {_shown(response)}"

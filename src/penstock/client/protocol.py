@@ -66,10 +66,9 @@ from penstock.errors import (
 )
 from penstock.model.application import App
 from penstock.model.call import Call, entity_type_of, returns_of
-from penstock.model.entity_page import PAGE_FIELDS, EntityPage
+from penstock.model.entity_page import EntityPage, page_filters
 from penstock.model.entity_type import EntityType
 from penstock.model.running_step import DELAY_MAX
-from penstock.model.value_filter import texts_of_filters
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -238,9 +237,7 @@ class GatewayProtocol:
             OperationalError: See `send_with_retries`.
         """
         entity_type = entity_type_of(self.app, cls)
-        if taken := [name for name in where if name in PAGE_FIELDS]:
-            raise RequestError(f"no page is filtered by {taken[0]}, which is a field of the page")
-        fields = {**texts_of_filters(where), "limit": str(limit)}
+        fields = {**page_filters(where, limit), "limit": str(limit)}
         query = urlencode({**fields, "after": after} if after else fields)
         path = f"{path_of('entities', entity_type.name)}?{query}"
         headers = {"Accept": MSGPACK, **self._seen()}

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from typing import Final
 
+import msgspec
+
 UNKNOWN_OPERATOR: Final = "?"
 
 STREAMS: Final = "streams/"
@@ -65,8 +67,7 @@ class Origin(StrEnum):
         return self not in (Origin.CONSTANT, Origin.SELF, Origin.ARGUMENT)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SourceLocation:
+class SourceLocation(msgspec.Struct, frozen=True, order=True):
     """A line of source. `file` is relative to the folder from which its module is imported."""
 
     file: str
@@ -78,8 +79,7 @@ class SourceLocation:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True):
     """An attribute (or parameter) and its type, as in source."""
 
     name: str
@@ -91,16 +91,14 @@ class Attribute:
         return f"{self.name}: {self.type}"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """A dataclass, or another record, that attributes hold: its type as in source, and its fields."""
 
     name: str
     fields: tuple[Attribute, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(msgspec.Struct, frozen=True):
     """A method, which a request can call unless its name starts with an underscore; or a property, which is a value.
 
     A method that is `internal` is called by the application alone.
@@ -123,8 +121,7 @@ class Method:
         return f"{self.name}({shown}) -> {self.returns}"
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(msgspec.Struct, frozen=True):
     """An entity class, or a function without state: it has no key, and one method of its name.
 
     The entities of a `personal` class are persons, whose data are encrypted. An `effect` is a function that calls the outside,
@@ -158,8 +155,7 @@ def path_of(operator_kind: StreamKind, name: str) -> str:
     return f"{operator_kind.value}s/{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class StreamMember:
+class StreamMember(msgspec.Struct, frozen=True):
     """A task of a workflow, or a stream that a workflow or a splitter publishes.
 
     Attributes:
@@ -182,8 +178,7 @@ class StreamMember:
         return self.name.removeprefix(STREAMS)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOperator:
+class StreamOperator(msgspec.Struct, frozen=True):
     """A generator, a stream that takes appends, a workflow, a splitter, a sequencer or a portal.
 
     Attributes:
@@ -200,8 +195,7 @@ class StreamOperator:
     where: SourceLocation
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, order=True):
     """One end of an edge: a member of an operator.
 
     The member is a method, an attribute, a task, or the path of a published stream. An endpoint whose member equals
@@ -227,8 +221,7 @@ class Endpoint:
         return self.member.startswith((STREAMS, path_of(StreamKind.SEQUENCER, "")))
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """A possible effect of a method on an operator.
 
     Attributes:
@@ -251,8 +244,7 @@ class Edge:
         return self.origin.dynamic
 
 
-@dataclass(frozen=True, slots=True)
-class TableOfView:
+class TableOfView(msgspec.Struct, frozen=True):
     """A table of a view.
 
     Attributes:
@@ -268,8 +260,7 @@ class TableOfView:
     query: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewOperator:
+class ViewOperator(msgspec.Struct, frozen=True):
     """A view: tables in a store outside, fed from the log.
 
     Attributes:
@@ -320,8 +311,7 @@ class PlanWarning:
         return f"{self.where.text}: {self.source.text}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """An application of a set.
 
     Attributes:
@@ -332,8 +322,7 @@ class Part:
     operators: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The graph of one application, or of a set of applications.
 
     Attributes:
@@ -350,7 +339,7 @@ class Plan:
     warnings: tuple[PlanWarning, ...]
     applications: tuple[Part, ...] = ()
     records: tuple[Record, ...] = ()
-    time_limits: Mapping[str, int] = field(default_factory=dict)
+    time_limits: Mapping[str, int] = msgspec.field(default_factory=dict)
     views: tuple[ViewOperator, ...] = ()
 
     @property

@@ -23,8 +23,9 @@ from penstock.deployment.side_modules import LoadedCode, load_aside, load_instea
 from penstock.deployment.source import imported_code, loaded_code
 from penstock.errors import BY_CODE, ConfigError, OperationalError, PenstockError
 from penstock.files.layout import RUN
+from penstock.files.looks import Looks
 from penstock.files.roots import journal_root
-from penstock.journal.api import Journal, newest_epoch
+from penstock.journal.api import Commit, Journal, newest_epoch
 from penstock.journal.deployments import (
     NAME,
     Deployment,
@@ -258,6 +259,7 @@ class CodeInForce:
         spec: The application, as for `load_app`.
         tell: Is called with each new problem.
         clock: Returns seconds that never go back.
+        known: Returns the newest commit that the process knows: `Journal.known`.
 
     Raises:
         Corrupt: The file of deployments is damaged.
@@ -270,18 +272,21 @@ class CodeInForce:
         spec: str,
         tell: Callable[[str], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        known: Callable[[], Commit | None] = lambda: None,
     ) -> None:
         self.problem = ""
         self.on_served: Callable[[Deployment], object] = lambda _: None
         self._data = data
         self._tell = tell
         self._clock = clock
+        self._known_commit = known
         self._location = locate(spec)
         self._source = None if is_unpacked(data, self._location) else imported_code(spec)
         self._deployments = Deployments(journal_root(data))
         self._stamp: object = ()
         self._every: tuple[Deployment, ...] = ()
-        self._looked_for, self._looked_s = BEFORE_FIRST, -REST_S
+        self._looks = Looks(self._deployments.root, 0.0, REST_S, clock)
+        self._looked_for = BEFORE_FIRST
         self._failed: Deployment | None = None
         self._retry_s = 0.0
         self.served = self._served_at_first()
@@ -311,7 +316,7 @@ class CodeInForce:
 
     def next_since(self, following: Epoch) -> Epoch | None:
         """Return the first epoch of the next deployment that begins after an epoch; None if there is none."""
-        begins = (each.since for each in self._recorded() if self._is_newer(each))
+        begins = (each.since for each in self._known(following) if self._is_newer(each))
         return min((since for since in begins if since > following), default=None)
 
     def load(self, deployment: Deployment) -> LoadedCode | None:
@@ -367,14 +372,22 @@ class CodeInForce:
 
     def _known(self, following: Epoch) -> tuple[Deployment, ...]:
         """Return the deployments that an epoch may need."""
-        # A deployment is recorded before the commit of its epoch. So without a new epoch only the start of a driver records
-        # one, and an idle process need not ask a store, which is paid for each question.
-        now_s = self._clock()
-        rests = following == self._looked_for and now_s - self._looked_s < REST_S
-        if not (self.is_far and rests):
+        # A deployment is recorded before the commit of the epoch before it, which names it. So without a new epoch, or with one
+        # that names the known deployment, only the start of a driver records another one. Then a process need not ask a store,
+        # which is paid for each question.
+        is_known = following == self._looked_for or self._is_named(following)
+        if self._looks.is_due() or not is_known:
             self._recorded()
-            self._looked_for, self._looked_s = following, now_s
+            self._looked_for = following
         return self._every
+
+    def _is_named(self, following: Epoch) -> bool:
+        """Say whether a commit proves that no deployment up to an epoch is missing here."""
+        commit = self._known_commit()
+        if commit is None or commit.epoch + 1 < following or not commit.deployment:
+            return False
+        newest = deployment_at(self._every, Epoch(commit.epoch + 1))
+        return newest is not None and newest.name == commit.deployment
 
     def _recorded(self) -> tuple[Deployment, ...]:
         # The deployments are read again only if their file has changed, so that a look costs a `stat`.

@@ -8,7 +8,6 @@ file and line.
 
 import ast
 import importlib
-import importlib.machinery
 import importlib.util
 import math
 import sys
@@ -16,6 +15,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
@@ -195,6 +195,7 @@ def _load_single(location: Location) -> "App":
     from penstock.process.tampering import refuse_changes  # noqa: PLC0415 -- wrong names need no model
 
     refuse_changes()  # before a module takes such a function by its name: `from random import seed`
+    _PythonFirst.install()
     for folder in (str(Path.cwd()), location.folder):
         if folder not in sys.path:
             sys.path.insert(0, folder)
@@ -212,6 +213,33 @@ def _load_single(location: Location) -> "App":
     if not isinstance(value, App):
         raise ConfigError(_no_app(module, location.name, value, App))
     return value
+
+
+class _PythonFirst:
+    """Finds Python's own modules where Python keeps them, whatever lies in the folders of `sys.path`.
+
+    So a library that imports `email` gets Python's module, in each process, also with a file `email.py` beside the
+    application. An application that imports such a file is refused; see `source`.
+    """
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find a module; None leaves the search to the finders behind this one."""
+        if path is not None or name not in sys.stdlib_module_names:
+            return None
+        return PathFinder.find_spec(name, _OF_PYTHON, target)
+
+    @classmethod
+    def install(cls) -> None:
+        """Stand before the search of `sys.path`, and behind finders that a library has put before it."""
+        if cls not in sys.meta_path:
+            sys.meta_path.insert(sys.meta_path.index(PathFinder), cls)
+
+
+_STANDARD: Final = str(Path(traceback.__file__).parent)
+_OF_PYTHON: Final = (_STANDARD, f"{_STANDARD}/lib-dynload")
 
 
 def _import(location: Location) -> ModuleType:
@@ -256,7 +284,7 @@ _MACHINERY: Final = frozenset({__file__, importlib.__file__})
 _LIBRARIES: Final = (
     "site-packages",
     "dist-packages",
-    str(Path(traceback.__file__).parent),
+    _STANDARD,
     str(Path(__file__).parents[1]),
 )
 

@@ -153,6 +153,11 @@ class _Reading:
             if not is_local and top not in sys.stdlib_module_names:
                 self._libraries.add(top)
             return
+        if name in sys.stdlib_module_names:
+            raise ConfigError(
+                f"{file} has the name of a module of Python, {name}, which is imported in its place; rename the file, or "
+                "put it into a package"
+            )
         home = file.parents[name.count(".") + (file.name == "__init__.py")]
         text = self._add(file, str(file.relative_to(home)))
         try:

@@ -39,7 +39,8 @@ from penstock.effects.secrets import read_secrets
 from penstock.engine.effect_call import ERROR_MAX, effect_id_of, hint_of, record_id, settlement_of
 from penstock.errors import Diverged, PenstockError, RequestConflict
 from penstock.files.lock import Claimed, claim
-from penstock.files.roots import look_pause_s, snapshots_root, store_of
+from penstock.files.looks import Looks
+from penstock.files.roots import shared_root, snapshots_root, store_of
 from penstock.journal.api import Journal, PartKind, newest_epoch
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
@@ -344,7 +345,7 @@ class EffectService:
         """
         self._config = config
         self._settings = config.effects
-        self._data, self._held_pause_s = config.data, look_pause_s(config.data, _LOOK_S)
+        self._data, self._looks = config.data, Looks(shared_root(config.data), _LOOK_S)
         self._journal = journal
         self._log = log
         self._environment = environment
@@ -362,7 +363,7 @@ class EffectService:
         self._appender = Appender(log, self._wake)
         self._follower: Follower | None = None
         self._epoch = BEFORE_FIRST
-        self._looked_at = self._held_at = self._reported_at = self._counts_at = float("-inf")
+        self._looked_at = self._reported_at = self._counts_at = float("-inf")
         self._counts: tuple[EffectCounts, ...] = ()
         self._problem, self._secrets_stamp = "", self._stamp_of_secrets()
         self._deployments, self._has_lost = 0, True
@@ -467,8 +468,8 @@ class EffectService:
                 self._deployments += 1  # callers with the former secrets end after their calls
                 self._code = self._code_of(self._app)
                 self._secrets_stamp = stamp
-            if now - self._held_at >= self._held_pause_s:
-                self._held_at, self._copy = now, held(self._data)
+            if self._looks.is_due():
+                self._copy = held(self._data)
             if self._copy is not None:
                 self._held = ("held", self._copy.reason, "run penstock resume")
             elif store_of(self._data) and not presence.find(self._data, "driver"):
@@ -966,7 +967,7 @@ def serve_effects(
         log = stack.enter_context(closing(directory.open_log(config)))
         stack.enter_context(presence.present(config.data, ROLE, config.app))
         gc.freeze()
-        code = CodeInForce(config.data, config.app)
+        code = CodeInForce(config.data, config.app, known=journal.known)
         _log.info("effects.follow", extra={"effects": len(app.effects)})
         EffectService(app, config, journal, log, environment, code).run(stop.wanted)
 

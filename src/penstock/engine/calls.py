@@ -4,8 +4,9 @@ Inside a transaction a call between entities is a plain Python call, which canno
 So a sample of the transactions runs under CPython's call counter (`_lsprof`, written in C: it adds no
 frame, changes no variable and raises nothing, so it changes no outcome). The counts of the sample are
 scaled by how often each root ran. The sample contains the first `SAMPLED_RUN` transactions of each
-root in a task, so small epochs are counted exactly, and later runs of as many consecutive
-transactions, because the interpreter must warm up again after each observation.
+root in a task, but no more than as many in a second of one process: a root that runs less often is counted
+exactly, and a root that runs more often is scaled by its newest sample. In large tasks, it contains later runs of as many
+consecutive transactions, because the interpreter must warm up again after each observation.
 
 Names are those of the plan: `Order.checkout`, or the name of a function. A call through other code
 (nested functions, code that classes share by `super()`) counts for the method that made it. A method
@@ -15,7 +16,7 @@ not tell the class.
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from cProfile import Profile
 from types import CodeType, FunctionType
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SAMPLED_RUN: Final = 8
+WINDOW_S: Final = 1.0
+"""In so many seconds, a process observes `SAMPLED_RUN` transactions of a root: observation takes as long as a small handler."""
+
 HEAVY: Final = 200
 """Touched entities after which a root is not observed again: observation doubles a handler's time, which
 matters for large handlers only."""
@@ -89,8 +93,84 @@ def _methods_of(entity: EntityType) -> Iterator[tuple[str, FunctionType]]:
             yield name, inspect.unwrap(thing)
 
 
+class _Known:
+    """The observations of one root in one process.
+
+    Attributes:
+        began_s: The begin of its window.
+        observed: The transactions observed since then.
+        sample: The newest sample; None before the first.
+        is_former: Whether the sample is from an earlier window.
+    """
+
+    __slots__ = ("began_s", "is_former", "observed", "sample")
+
+    def __init__(self) -> None:
+        self.began_s = float("-inf")
+        self.observed = 0
+        self.sample: Sample | None = None
+        self.is_former = True
+
+
+class CallMemory:
+    """The newest sample of each root, for all tasks of one process that have the same code.
+
+    Args:
+        clock: Returns seconds that only grow; without it, all tasks run in one second.
+    """
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock = clock
+        self._heavy: set[str] = set()
+        self._roots: dict[str, _Known] = {}
+
+    def takes(self, root: str) -> bool:
+        """Say whether to observe a transaction of a root, and count it if so."""
+        known = self._roots.get(root)
+        if known is None:
+            known = self._roots[root] = _Known()
+        now_s = self._clock()
+        if now_s - known.began_s >= WINDOW_S:
+            known.began_s, known.observed, known.is_former = now_s, 0, True
+        if known.observed >= SAMPLED_RUN:
+            return False
+        known.observed += 1
+        return True
+
+    def is_heavy(self, root: str) -> bool:
+        """Say whether a transaction of a root has touched so many entities that no other one is observed."""
+        return root in self._heavy
+
+    def weigh(self, root: str, touched: int) -> None:
+        """Take note of how many entities a transaction of a root has touched."""
+        if touched > HEAVY:
+            self._heavy.add(root)
+
+    def keep(self, root: str, sample: Sample) -> None:
+        """Keep a sample of a root, together with the others of its window."""
+        known = self._roots.setdefault(root, _Known())
+        former = None if known.is_former else known.sample
+        known.sample = sample if former is None else _sum_of(former, sample)
+        known.is_former = False
+
+    def newest(self, root: str) -> Sample | None:
+        """Return the newest sample of a root; None before the first."""
+        known = self._roots.get(root)
+        return None if known is None else known.sample
+
+
+def _sum_of(first: Sample, second: Sample) -> Sample:
+    calls = first.calls.copy()
+    for edge, count in second.calls.items():
+        calls[edge] = calls.get(edge, 0.0) + count
+    return Sample(first.transactions + second.transactions, calls)
+
+
 class CallSampler:
     """Observes some of the transactions of one task.
+
+    Args:
+        memory: The samples of the tasks before it in its process.
 
     Attributes:
         settled: The roots of which enough is known, so that only one in `SAMPLED_EVERY` transactions
@@ -98,8 +178,8 @@ class CallSampler:
         running: The active call counter, if any.
     """
 
-    def __init__(self, members: Mapping[Site, Member], heavy: set[str] | None = None) -> None:
-        self._heavy = set() if heavy is None else heavy  # shared by all tasks of a process
+    def __init__(self, members: Mapping[Site, Member], memory: CallMemory | None = None) -> None:
+        self._memory = CallMemory() if memory is None else memory
         self._root = ""
         self.settled: dict[Signature, str] = {}
         self.running: Profile | None = None
@@ -111,12 +191,17 @@ class CallSampler:
         look = self._looks.get((entity, method))
         if look is None:
             look = self._looks[entity, method] = _Look(f"{entity}.{method}" if entity else method)
-        if look.root in self._heavy:
-            pass
-        elif look.transactions < SAMPLED_RUN or number % SAMPLED_EVERY < SAMPLED_RUN:
+        # The first transactions of a task have no turn by their number alone: most tasks are small.
+        has_turn = number >= SAMPLED_EVERY and number % SAMPLED_EVERY < SAMPLED_RUN
+        is_wanted = not self._memory.is_heavy(look.root) and (
+            has_turn or (look.transactions < SAMPLED_RUN and self._memory.takes(look.root))
+        )
+        if is_wanted:
             self._look_at(look)
-        elif method not in RESERVED:
-            self.settled[signature] = look.root
+        else:
+            look.is_partial = True
+            if method not in RESERVED:
+                self.settled[signature] = look.root
         return look.root
 
     def end(self, touched: int) -> None:
@@ -125,38 +210,45 @@ class CallSampler:
             with suppress(ValueError):  # the handler has ended the observation itself
                 self.running.disable()
             self.running = None
-            if touched > HEAVY:
-                self._heavy.add(self._root)
+            self._memory.weigh(self._root, touched)
 
     def samples(self) -> dict[str, Sample]:
-        """Return the sample of each root."""
-        return {
-            look.root: Sample(look.transactions, _edges(look.profile, self._members))
-            for look in self._looks.values()
-            if look.transactions
-        }
+        """Return the sample of each root that ran; the newest one of the process, if not all of its transactions were observed."""
+        samples: dict[str, Sample] = {}
+        for look in self._looks.values():
+            sample = None
+            if look.profile is not None:
+                sample = Sample(look.transactions, _edges(look.profile, self._members))
+                self._memory.keep(look.root, sample)
+            if look.is_partial:
+                sample = self._memory.newest(look.root)
+            if sample is not None:
+                samples[look.root] = sample
+        return samples
 
     def _look_at(self, look: "_Look") -> None:
         if sys.getprofile() is not None:  # another profiler is active
             return
-        try:  # CPython 3.14 forgets what the constructor was told
-            look.profile.enable(subcalls=True, builtins=False)
+        profile = Profile() if look.profile is None else look.profile
+        try:  # CPython 3.14 forgets the arguments of the constructor
+            profile.enable(subcalls=True, builtins=False)
         except ValueError:  # another one is active: CPython 3.12 and later have one at a time
             return
         look.transactions += 1
         self._root = look.root
-        self.running = look.profile
+        self.running = look.profile = profile
 
 
 class _Look:
     """The observations of one root."""
 
-    __slots__ = ("profile", "root", "transactions")
+    __slots__ = ("is_partial", "profile", "root", "transactions")
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.transactions = 0
-        self.profile = Profile()
+        self.is_partial = False
+        self.profile: Profile | None = None  # of the first transaction that is observed
 
 
 def estimate(

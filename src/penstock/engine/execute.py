@@ -299,7 +299,14 @@ class Executor:
         "touched",
     )
 
-    def __init__(self, app: App, read: Read, limits: Limits) -> None:
+    def __init__(
+        self, app: App, read: Read, limits: Limits, *, changes_indexes: bool = True
+    ) -> None:
+        """Prepare to run requests.
+
+        Args:
+            changes_indexes: Whether transactions write the rows of indexes; else somebody else does it.
+        """
         self._app = app
         self._read = read
         self._limits = limits
@@ -308,7 +315,7 @@ class Executor:
         )
         tables = app.topology.tables.values()
         self._published = frozenset(table.source.stored_name for table in tables if table.source)
-        self._indexed = app.indexed
+        self._indexed = app.indexed if changes_indexes else {}
         self.secret = b""
         self.isolation = Isolation(app, limits.depth)
         self.interrupted: str | None = None

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from penstock.base.ids import EntityKey
+from penstock.base.near_names import did_you_mean
 from penstock.errors import (
     BY_CODE,
     Cancelled,
@@ -23,6 +24,8 @@ from penstock.errors import (
     Unhandled,
     UserError,
 )
+from penstock.model.entity_type import EntityType
+from penstock.model.personal import PersonalType
 from penstock.model.request import Failure
 from penstock.model.time_limit import Interrupted
 
@@ -62,12 +65,14 @@ _ADVICE: Final = (
     ),
 )
 """The remedies of mistakes with entity classes that only Python notices, by its whole text."""
+_LACKS: Final = re.compile(r"(?:'\w+' object|type object '\w+') has no attribute '(\w+)'")
 _LENGTH_MAX: Final = 2_000
 _NAME_MAX: Final = 200
 _CODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 _name_of: Final = type.__dict__["__name__"].__get__
 _bases_of: Final = type.__dict__["__mro__"].__get__
 _namespace_of: Final = type.__dict__["__dict__"].__get__
+_object_of: Final = vars(AttributeError)["obj"].__get__
 
 
 class Escape(BaseException):
@@ -159,8 +164,42 @@ def _text_of(raised: BaseException) -> str:
     except BaseException as error:  # noqa: BLE001 -- a `__str__` of user code
         text = f"(its text raised {_clean(_name_of(type(error)), _NAME_MAX)})"
     cut = str.__getitem__(text, slice(4 * _LENGTH_MAX))  # an address that is cut in two goes, too
-    cut += next((advice for known, advice in _ADVICE if known.fullmatch(cut)), "")
+    advice = next((advice for known, advice in _ADVICE if known.fullmatch(cut)), "")
+    cut += advice or _near(raised, cut)
     return _clean(_ADDRESS.sub("0x…", _clean(cut, 4 * _LENGTH_MAX)), _LENGTH_MAX)
+
+
+def _near(raised: BaseException, text: str) -> str:
+    """Return the names of an entity, or of its class, that are similar to a name that it lacks; empty if there are none."""
+    message = _LACKS.fullmatch(text) if issubclass(type(raised), AttributeError) else None
+    if message is None:
+        return ""
+    lacking, owner = message[1], _object_of(raised)
+    cls = owner if issubclass(type(owner), type) else type(owner)
+    try:
+        names = _names_of(cls, is_class=owner is cls)
+        # A handler may have deleted an attribute.
+        return did_you_mean(lacking, [name for name in names if name != lacking])
+    except Exception:  # noqa: BLE001 -- the handler has reached into the description of its class
+        return ""
+
+
+def _names_of(cls: type, *, is_class: bool) -> list[str]:
+    """Return the names that an entity, or its class, has; none for another class. No code of the class runs."""
+    names: list[str] = []
+    described: Any = None
+    for base in _bases_of(cls)[:-1]:  # without `object`
+        # A key may be any object, so it is compared with nothing before its type is known.
+        for name, value in _namespace_of(base).items():
+            if type(name) is not str:
+                continue
+            if name[:2] != "__":
+                names.append(name)
+            elif name == "__reference__" and described is None:
+                described = value
+    if type(described) is not EntityType and type(described) is not PersonalType:
+        return []
+    return names if is_class else [*names, described.key_name, *described.attributes]
 
 
 def _clean(text: str, length: int) -> str:

@@ -17,8 +17,10 @@ from penstock.errors import (
     Corrupt,
     Erased,
     Forbidden,
+    IntegrityError,
     LimitExceeded,
     NoSuchEntity,
+    OperationalError,
     RequestError,
 )
 from penstock.model.application import App, unknown
@@ -93,16 +95,23 @@ def find_rows(  # noqa: PLR0913 -- the question, and the parts that answer it
     Args:
         request_id: The id of the question, with its principal; no log has it.
         read: Reads a row of the state; `items_of` reads the same state.
+
+    Raises:
+        IntegrityError, OperationalError: The rows cannot be read.
     """
     txn = Transaction(request_id, time_us, read, app.entities, executor.secret)
     txn.rights = wanted.rights
 
     def work() -> tuple[bytes, dict[EntityKey, bytes | None]]:
         entity = app.entity(wanted.entity)
-        if wanted.key is not None:
-            page = RowsFound([_row_of(entity, wanted.key, executor, txn)])
-        else:
-            page = _page_of(entity, wanted, executor, txn, _State(read, items_of))
+        try:
+            if wanted.key is not None:
+                page = RowsFound([_row_of(entity, wanted.key, executor, txn)])
+            else:
+                page = _page_of(entity, wanted, executor, txn, _State(read, items_of))
+        except (IntegrityError, OperationalError) as error:  # no answer: the state cannot be read
+            txn.damage = error
+            raise
         return _encode(page), {}
 
     outcome = executor.perform(txn, work)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from penstock.base.ids import EntityKey, RequestId
+from penstock.base.ids import EntityKey, RequestId, split_entity_key
 from penstock.engine.execute import Executor, Limits
 from penstock.engine.failure import Escape
 from penstock.engine.imported import RowUpdate, encode_update
@@ -28,6 +28,8 @@ from penstock.model.attribute import new_value
 from penstock.model.call import Call, encoded
 from penstock.model.entity import lacking_of
 from penstock.model.entity_type import EntityType
+from penstock.model.index import name_in
+from penstock.model.index_rows import INDEX
 from penstock.model.request import decode_failure
 from penstock.process.guard import Guard
 
@@ -325,7 +327,7 @@ class StatesOfRows:
 
     def _created(self, batch: Batch, rows: Sequence[int], values: dict[str, list[Any]]) -> States:
         """Return the states that the `__init__` of the class gives to new entities."""
-        executor = Executor(self._app, self._read, self._limits)
+        executor = self._executor()
         texts: list[str] = []
         states: list[bytes] = []
         with Guard(executor, self._limits, may_end_process=False) as guard:
@@ -342,7 +344,7 @@ class StatesOfRows:
     def _updates(self, batch: Batch, rows: Sequence[int], values: dict[str, list[Any]]) -> States:
         """Return the attributes of rows, each with the state of a new entity."""
         entity_type, key_name = self._type, self._type.key_name
-        executor = Executor(self._app, self._read, self._limits)
+        executor = self._executor()
         texts: list[str] = []
         states: list[bytes] = []
         with Guard(executor, self._limits, may_end_process=False) as guard:
@@ -402,8 +404,10 @@ class StatesOfRows:
         try:
             outcome = executor.run(RequestId(f"{self._name}~{row}"), body, 0)
         except Escape as escape:
+            name, rest = split_entity_key(escape.key)
+            used = name_in(rest.partition("/")[0]) if name == INDEX else escape.key
             raise RequestError(
-                f"its __init__ uses {escape.key}, and no other entity is there in an import"
+                f"its __init__ uses {used}, and no other entity is there in an import"
             ) from escape
         if outcome.error is not None:
             failure = decode_failure(outcome.reply)
@@ -420,10 +424,18 @@ class StatesOfRows:
             )
         return key.removeprefix(entity_type.prefix), state
 
-    def _read(self, key: EntityKey) -> bytes | None:
-        if key.startswith(self._type.prefix):
+    def _executor(self) -> Executor:
+        """Return an executor over a state that has no entity of the class, and nothing else to read."""
+
+        def read(key: EntityKey) -> bytes | None:
+            if not key.startswith(self._type.prefix):
+                executor.escaped = key
+                raise Escape(key)
             return None
-        raise Escape(key)
+
+        # The driver knows the entities that are there, and makes the rows of indexes (`ImportedIndexes`).
+        executor = Executor(self._app, read, self._limits, changes_indexes=False)
+        return executor
 
 
 def _read_all(cells: Cells, column: Column, *, has_json: bool) -> list[Any]:

@@ -6,6 +6,7 @@ nothing, so whoever hears it looks. A ring may be missing, because a folder may 
 the process), a bell asks for short pauses between two looks.
 """
 
+import math
 import os
 import struct
 import threading
@@ -40,24 +41,32 @@ class Bell:
         can_be_watched: False after a try that has failed.
     """
 
-    def __init__(self, look_s: Looks) -> None:
+    def __init__(
+        self,
+        look_s: Looks,
+        watched_s: Looks = (QUIET_S, QUIET_S),
+        trusted_s: float = math.inf,
+    ) -> None:
         """Make a bell that rings for no change yet.
 
         Args:
             look_s: The pauses between two looks while no events come.
+            watched_s: The same while events come.
+            trusted_s: If the last event is older than these seconds, no events come.
         """
         self.rings = 0
         self.rung_s = time.monotonic()
         self.is_watched = False
         self.can_be_watched = True
-        self._look_s = look_s
+        self._look_s, self._watched_s, self._trusted_s = look_s, watched_s, trusted_s
         self._changed = threading.Condition()
         _bells.add(self)
 
     @property
     def look_s(self) -> Looks:
         """The pauses between two looks."""
-        return (QUIET_S, QUIET_S) if self.is_watched else self._look_s
+        is_trusted = self.is_watched and time.monotonic() - self.rung_s <= self._trusted_s
+        return self._watched_s if is_trusted else self._look_s
 
     def ring(self) -> None:
         """Wake all who wait."""

@@ -64,10 +64,12 @@ def create_all(files: Mapping[Path, bytes | memoryview]) -> None:
     made: list[Path] = []
     try:
         for path, data in files.items():
-            with ExitStack() as open_files:
-                descriptor = _opened(path, _NEW, open_files)
-                made.append(path)
+            descriptor = os.open(path, _NEW | os.O_CLOEXEC, 0o600)
+            made.append(path)
+            try:
                 _write_all(descriptor, memoryview(data))
+            finally:
+                os.close(descriptor)
     except OSError:
         for path in made:
             path.unlink(missing_ok=True)
@@ -104,45 +106,106 @@ def _sync_together(descriptors: Sequence[int]) -> None:
     done_together([partial(os.fsync, descriptor) for descriptor in descriptors])
 
 
+class _Running:
+    """A work that a helper does."""
+
+    __slots__ = ("_ended", "_error", "_work")
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._error: BaseException | None = None
+        self._ended = _thread.allocate_lock()
+        self._ended.acquire()
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 -- `end` gives it to the caller
+            self._error = error
+
+    def tell(self) -> None:
+        self._ended.release()
+
+    def end(self) -> BaseException | None:
+        """Wait until the work has ended, and return its error."""
+        self._ended.acquire()
+        return self._error
+
+
+class _Helper:
+    """A thread that stays, and does one work after the other.
+
+    Raises:
+        RuntimeError: The system allows no further thread.
+    """
+
+    __slots__ = ("_given", "_running")
+
+    def __init__(self) -> None:
+        self._running: _Running | None = None
+        self._given = _thread.allocate_lock()
+        self._given.acquire()
+        # Python waits at its end for each `Thread`, and these wait for work.
+        _thread.start_new_thread(self._run, ())
+
+    def begin(self, work: Callable[[], object]) -> _Running:
+        """Begin a work."""
+        running = self._running = _Running(work)
+        self._given.release()
+        return running
+
+    def _run(self) -> None:
+        stays = True
+        while stays:
+            self._given.acquire()
+            running, self._running = self._running, None
+            assert running is not None, "`begin` gives the work first"
+            running.run()
+            stays = len(_free) < _FREE_MAX
+            if stays:  # before the caller hears of the end: its next work needs a helper at once
+                _free.append(self)
+            running.tell()
+            del running  # with the bytes of its work
+
+
+_FREE_MAX: Final = 16
+_free: Final[list[_Helper]] = []
+"""Helpers without work. The start and the end of a thread would take longer than a sync."""
+
+os.register_at_fork(after_in_child=_free.clear)  # a fork lacks these threads
+
+
+def _helper() -> _Helper | None:
+    """Return a helper without work; None if there is none and the system allows no further thread."""
+    try:
+        return _free.pop()
+    except IndexError:
+        with suppress(RuntimeError):
+            return _Helper()
+        return None
+
+
 def done_together(works: Sequence[Callable[[], object]]) -> None:
     """Do a few works at the same time, each of which waits for a disk or a network; return when all of them have ended.
 
     Raises:
-        OSError: One of them has failed.
+        BaseException: A work has failed; the first one counts.
     """
     own, *others = works
-    running: list[tuple[_thread.LockType, list[OSError | None]]] = []
+    running: list[_Running] = []
+    errors: list[BaseException | None] = []
     try:
         for work in others:
-            ended, outcome = _thread.allocate_lock(), list[OSError | None]()
-            ended.acquire()
-            try:
-                # The start of a `Thread` waits until it runs, which takes longer than a sync. A fork would lack the
-                # threads of a pool that stays.
-                _thread.start_new_thread(_done_in_thread, (work, ended, outcome))
-            except RuntimeError:  # the system allows no further thread
+            if (helper := _helper()) is None:
                 work()
             else:
-                running.append((ended, outcome))
+                running.append(helper.begin(work))
         own()
-    finally:
-        for ended, _ in running:  # a descriptor stays open until its sync has ended
-            ended.acquire()
-    for _, (error,) in running:  # no outcome, after any other error, is an error of its own
+    finally:  # a descriptor stays open until its sync has ended
+        errors += [work.end() for work in running]
+    for error in errors:
         if error is not None:
             raise error
-
-
-def _done_in_thread(
-    work: Callable[[], object], ended: _thread.LockType, outcome: list[OSError | None]
-) -> None:
-    try:
-        work()
-        outcome.append(None)
-    except OSError as error:
-        outcome.append(error)
-    finally:
-        ended.release()
 
 
 def publish(path: Path, data: bytes, after: Collection[Path] = ()) -> None:

@@ -82,6 +82,8 @@ class KeyFile:
         Raises:
             JournalUnavailable: The disk or the store fails.
         """
+        if self._root.is_far and self._read is not None:
+            return True  # nobody removes it
         with durable.storage("look for the subjects' keys"):
             return self._root.has(self.path.name)
 

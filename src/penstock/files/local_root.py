@@ -43,6 +43,9 @@ class LocalRoot:
         bell.watch_names(self.path)
         return bell
 
+    def tell(self, name: str) -> None:
+        """Do nothing: Linux rings the bells."""
+
     def folder(self, name: str) -> "LocalRoot":
         """Return the root of a folder."""
         return LocalRoot(self.path / name)
@@ -216,6 +219,15 @@ class LocalRoot:
     def remove(self, name: str) -> None:
         """Remove a name."""
         self._path(name).unlink(missing_ok=True)
+
+    def lease_mark(self) -> None:
+        """Return None: a look at a folder costs nothing."""
+
+    def note_lease(self, lease: bytes | None) -> None:
+        """Do nothing: a folder has no lease."""
+
+    def count_change(self) -> None:
+        """Do nothing: processes look at the folder."""
 
     def address(self) -> tuple[str, dict[str, str]]:
         """Return the path; a client needs no options."""

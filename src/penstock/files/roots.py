@@ -17,6 +17,7 @@ from penstock.errors import ConfigError, Corrupt
 from penstock.files import durable, private
 from penstock.files.layout import JOURNAL, LOG, SHARED_ROOT, SNAPSHOTS, STATE
 from penstock.files.local_root import LocalRoot
+from penstock.files.looks import FAR_PAUSE_S
 from penstock.files.shared_root import SCHEME, SharedRoot
 
 _OWN: Final = frozenset({JOURNAL, LOG, STATE})
@@ -32,10 +33,6 @@ class _Shared(msgspec.Struct, frozen=True):
     """
 
     url: str
-
-
-_FAR_PAUSE_S: Final = 5.0
-"""Between two looks of one process at a name in a store."""
 
 
 def store_of(data: Path) -> str:
@@ -76,7 +73,7 @@ def shared_root(data: Path) -> SharedRoot:
 
 def look_pause_s(data: Path, near_s: float) -> float:
     """Return the pause between two looks at a small name that hardly ever changes: in a store each look is paid for."""
-    return max(near_s, _FAR_PAUSE_S) if store_of(data) else near_s
+    return max(near_s, FAR_PAUSE_S) if store_of(data) else near_s
 
 
 def journal_root(data: Path) -> SharedRoot:

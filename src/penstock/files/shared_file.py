@@ -73,6 +73,7 @@ def change(
     try:
         private.create((data / name).parent)
         root.change(name, edited)
+        root.count_change()
     except OSError as error:
         raise OperationalError(f"cannot write {place}: {error.strerror}") from error
     return results[-1]

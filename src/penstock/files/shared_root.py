@@ -12,12 +12,14 @@ is durable. All methods raise `OSError` if the disk or the store fails; callers 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
 
+import msgspec
+
 from penstock.errors import ConfigError
 from penstock.files.bell import Bell
+from penstock.files.lease_mark import LeaseMark
 
 SCHEME: Final = "s3://"
 """How the name of a place in an object store begins."""
@@ -51,8 +53,7 @@ class UnclearOutcome(OSError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """The bytes of a name, and their tag; both are None if the name does not exist."""
 
     data: bytes | None
@@ -85,6 +86,13 @@ class SharedRoot(Protocol):
 
     def bell(self) -> Bell:
         """Return a new bell, which says how often to look for a name that others will create, and may ring for it."""
+
+    def tell(self, name: str) -> None:
+        """Ring the bells of this host for a name that is there, unless another process of this host has told of it.
+
+        Args:
+            name: It sorts behind the names that were told before.
+        """
 
     def folder(self, name: str) -> Self:
         """Return the root of the names below a name; it has no further names."""
@@ -203,6 +211,15 @@ class SharedRoot(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a name; one that does not exist is no error."""
+
+    def lease_mark(self) -> LeaseMark | None:
+        """Return the mark of the lease; None without one, so that processes look for themselves."""
+
+    def note_lease(self, lease: bytes | None) -> None:
+        """Let the processes of this host know the lease, which this process has read or written."""
+
+    def count_change(self) -> None:
+        """Tell processes that rest, on all hosts, that a small file was changed."""
 
     def address(self) -> tuple[str, dict[str, str]]:
         """Return the place of the root and the options of a client, as delta-rs takes them."""

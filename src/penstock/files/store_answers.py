@@ -12,8 +12,9 @@ return True, if the store honours the condition.
 import errno
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from penstock.base.decision import Now, Pause
 from penstock.files.shared_root import Found, UnclearOutcome
@@ -30,8 +31,7 @@ class Refused(OSError):
     """The answer: nothing was written, and a repetition is in vain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """Ask to put bytes under a name that does not exist, or has a tag; their own tag.
 
     Attributes:
@@ -43,15 +43,13 @@ class Put:
     tag: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(msgspec.Struct, frozen=True):
     """Ask for what a name has: `Found`."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """Ask for any other request, which may be repeated."""
 
     send: Callable[[], Any]

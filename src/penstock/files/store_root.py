@@ -22,7 +22,8 @@ from penstock.base.decision import Now, Pause, carried_out
 from penstock.errors import ConfigError
 from penstock.files.bell import Bell
 from penstock.files.durable import done_together
-from penstock.files.layout import PROBE
+from penstock.files.layout import LEASE, PROBE
+from penstock.files.lease_mark import LeaseMark, LeaseMarks, changed
 from penstock.files.lock import locked_file
 from penstock.files.shared_root import SCHEME, Found, is_patient, place_of
 from penstock.files.store_answers import (
@@ -48,6 +49,10 @@ _CREATE_PATIENCE_S: Final = 30.0
 """The same for a create: after giving up, it is unknown whether the epoch exists."""
 
 _LOOK_S: Final = (0.01, 0.25)
+_TOLD_LOOK_S: Final = (0.05, 0.25)
+_TRUSTED_S: Final = 2.0
+"""The pauses between two looks on a host where another process tells of new names, and the time after which it seems to have ended."""
+
 _KEEPS_S: Final = 86_400
 _CLOCK_FRESH_S: Final = 600.0
 """How long the clock of the store is known after it was asked."""
@@ -83,14 +88,33 @@ class StoreRoot:
         self._host = host
         self._prefix = f"{path}/" if path else ""
         self._client = Client(bucket, options or {})
+        self._top = self
+        self._marks = LeaseMarks(host, self._url, self._read_lease)
         self._clock = _clocks.setdefault((bucket, *sorted((options or {}).items())), _Clock())
 
     def __str__(self) -> str:
         return self._url
 
     def bell(self) -> Bell:
-        """Return a bell that nobody rings: a store does not tell of new names."""
-        return Bell(_LOOK_S)
+        """Return a bell for the names of which a process of this host tells: a store does not."""
+        bell = Bell(_LOOK_S, _TOLD_LOOK_S, _TRUSTED_S)
+        with suppress(OSError):  # the pauses are enough
+            self._told.mkdir(parents=True, exist_ok=True)
+            bell.watch_names(self._told)
+        return bell
+
+    def tell(self, name: str) -> None:
+        """Ring the bells of this host, as the port says."""
+        with suppress(OSError):  # the pauses are enough
+            (self._told / name).touch(mode=0o600, exist_ok=False)
+            for former in self._told.iterdir():
+                if former.name < name:
+                    former.unlink()
+
+    @property
+    def _told(self) -> Path:
+        """The folder of this host with an empty file for the newest name that was told."""
+        return self._host / "told"
 
     def folder(self, name: str) -> "StoreRoot":
         """Return the root of a folder."""
@@ -100,6 +124,8 @@ class StoreRoot:
         below._prefix = f"{self._prefix}{name}/"
         below._client = self._client
         below._clock = self._clock
+        below._marks = self._marks
+        below._top = self._top
         return below
 
     def make_folders(self, *names: str) -> None:
@@ -222,6 +248,22 @@ class StoreRoot:
         """Remove a name."""
         with suppress(FileNotFoundError):
             self._asked(lambda: self._client.delete(self._key(name)))
+
+    def lease_mark(self) -> LeaseMark | None:
+        """Return the mark of the lease."""
+        return self._marks.now()
+
+    def note_lease(self, lease: bytes | None) -> None:
+        """Let the processes of this host know the lease."""
+        self._marks.note(lease)
+
+    def count_change(self) -> None:
+        """Count a change in the lease; if the store does not answer, others see the change after `lease_mark.UNTOLD_S`."""
+        with suppress(OSError):
+            self._top.change(LEASE, changed)
+
+    def _read_lease(self) -> bytes | None:
+        return self._found(LEASE).data
 
     def address(self) -> tuple[str, dict[str, str]]:
         """Return the URL, and the options of a client that commits by conditional puts."""

@@ -19,18 +19,20 @@ _PREFIX: Final = "penstock."
 
 
 @contextmanager
-def temporary_folder(purpose: str) -> Iterator[Path]:
+def temporary_folder(purpose: str, within: Path | None = None) -> Iterator[Path]:
     """Make a folder for this process; it is removed after the block.
 
     Args:
         purpose: A word of its name, for people.
+        within: The directory of the folder; None: the system's temporary directory.
 
     Raises:
         OSError: The disk is full or fails.
     """
-    _remove_orphans()
+    directory = Path(tempfile.gettempdir()) if within is None else within
+    _remove_orphans(directory)
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-"))
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", dir=directory))
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:  # taken for an orphan before it had a lock
@@ -48,8 +50,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _remove_orphans() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def _remove_orphans(directory: Path) -> None:
+    for folder in directory.glob(f"{_PREFIX}*"):
         # Another user's folder cannot be opened; another process may have removed this one.
         with suppress(OSError):
             if folder.stat().st_uid == os.getuid():

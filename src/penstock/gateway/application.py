@@ -24,7 +24,7 @@ from penstock.errors import (
 )
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.connections import Address, Connections
-from penstock.gateway.errors import HttpError, error_of, response_of
+from penstock.gateway.errors import LOADING, HttpError, error_of, response_of
 from penstock.gateway.http_request import HttpRequest
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.route import Endpoint
@@ -89,6 +89,7 @@ class Gateway:
             # began it.
             with version:
                 route_kind, response = await self._answer(version, scope, receive)
+            del version  # an event stream of this request would keep it in memory
             await response(scope, receive, send)
         finally:
             self._connections.end(client)
@@ -166,9 +167,7 @@ class Gateway:
     def _refusal(self, error: PenstockError | HttpError, request: HttpRequest | None) -> Response:
         headers = {}
         if isinstance(error, Diverged) and self.is_behind():  # a row of a class that has changed
-            error = StateUnavailable(
-                "this gateway is loading the newest deployment; send the request again"
-            )
+            error = StateUnavailable(LOADING)
         if request is not None and request.request_id:
             headers[REQUEST_ID] = request.request_id
         response = response_of(error, headers)

@@ -22,6 +22,9 @@ _RETRY_AFTER_DEFAULT_S: Final = 1
 
 _OF_REFUSED_CODE: Final = frozenset({"config", "definition"})
 
+LOADING: Final = "this gateway is loading the newest deployment; send the request again"
+"""The text of `StateUnavailable` while the code in force is newer than the served version."""
+
 MESSAGE_MAX: Final = 2_000
 """The longest message in a response, in characters."""
 

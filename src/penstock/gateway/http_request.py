@@ -4,7 +4,6 @@ Promises limits on the size of a body, on the time for which it is received, and
 before any decoder reads it.
 """
 
-import asyncio
 import re
 from collections.abc import Collection, Iterable
 from typing import Any, Final, overload
@@ -23,6 +22,7 @@ from penstock.base.http import (
 from penstock.base.ids import RequestId
 from penstock.errors import RequestError
 from penstock.gateway.auth.principal import Principal
+from penstock.gateway.connections import ComingBodies
 from penstock.gateway.errors import HttpError
 from penstock.gateway.request_ids import check_chosen, named_id
 from penstock.model.application import unknown
@@ -67,7 +67,7 @@ class HttpRequest:
     )
 
     def __init__(
-        self, scope: Scope, receive: Receive, config: GatewayConfig, receiving: set[tuple[str, str]]
+        self, scope: Scope, receive: Receive, config: GatewayConfig, receiving: ComingBodies
     ) -> None:
         """Check the head; `receiving` has the client while its body comes.
 
@@ -153,27 +153,28 @@ class HttpRequest:
         Args:
             most: The most bytes; None: as `gateway.body_bytes_max` says.
         """
+        setting = "gateway.body_bytes_max = " if most is None else ""
         most = self._config.body_bytes_max if most is None else most
         length = self.headers.get("content-length")
-        if length is not None and length.isdecimal() and int(length) > most:
-            raise _too_large(most)
+        declared = int(length) if length is not None and length.isdecimal() else None
+        if declared is not None and declared > most:
+            raise _too_large(setting, most)
+        if "transfer-encoding" in self.headers:
+            declared = None
         # Then no body can come, and the wait for one is saved.
-        if length in (None, "0") and "transfer-encoding" not in self.headers:
+        elif length is None or declared == 0:
             return b""
-        client = self._scope["client"]
-        # `connections` may end a client that sends its body slowly while others have no place.
-        self._receiving.add(client)
+        limit_s = self._config.receive_timeout_ms / 1_000
         try:
-            async with asyncio.timeout(self._config.receive_timeout_ms / 1_000):
-                return await self._received(most)
+            with self._receiving.within(self._scope["client"], limit_s):
+                return await self._received(most, declared, setting)
         except TimeoutError:
             raise HttpError(
                 408, "request-timeout", "the body did not come in time", Connection="close"
             ) from None
-        finally:
-            self._receiving.discard(client)
 
-    async def _received(self, most: int) -> bytes:
+    async def _received(self, most: int, declared: int | None, setting: str) -> bytes:
+        """Return the whole body; `declared` is its length, None if the head does not say it."""
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -183,9 +184,11 @@ class HttpRequest:
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size > most:
-                raise _too_large(most)
+                raise _too_large(setting, most)
             chunks.append(chunk)
-            if not message.get("more_body", False):
+            # With the last bytes the server does not say that they are the last ones, and a further message costs as much
+            # as the first.
+            if size == declared or not message.get("more_body", False):
                 return b"".join(chunks)
 
     async def gone(self) -> None:
@@ -349,7 +352,10 @@ def check_depth(text: bytes, most: int) -> None:
             depth -= 1
 
 
-def _too_large(most: int) -> HttpError:
+def _too_large(setting: str, most: int) -> HttpError:
     return HttpError(
-        413, "record-too-large", f"a body takes at most {most} bytes", Connection="close"
+        413,
+        "record-too-large",
+        f"a body takes at most {setting}{most} bytes",
+        Connection="close",
     )

@@ -10,10 +10,10 @@ import asyncio
 import logging
 import socket
 import subprocess
-from collections.abc import Callable, Coroutine, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -53,7 +53,7 @@ from penstock.runtime.reads.messages import (
     framed,
 )
 from penstock.runtime.reads.nursery import PID_BYTES
-from penstock.state.newest import at_newest, read_newest
+from penstock.state.newest import at_newest, read_changed, read_newest
 from penstock.state.stores import PartitionedReader
 
 T = TypeVar("T")
@@ -67,8 +67,10 @@ class EntityReader:
 
     def __init__(self, data: Path, app: str) -> None:
         self._thread = ThreadPoolExecutor(1, "penstock-entities")
-        self._journal = DataDirectory(data).open_journal_of(app)
-        self._stores = DataDirectory(data).open_stores(self._journal)
+        directory = DataDirectory(data)
+        self._journal = directory.open_journal_of(app)
+        self._stores = directory.open_stores(self._journal)
+        self._is_far = directory.shared.is_far
 
     async def read(self, keys: Sequence[EntityKey]) -> tuple[Epoch, list[bytes | None]]:
         """Return the newest epoch, and each entity's encoded attributes; None if it does not exist.
@@ -81,6 +83,23 @@ class EntityReader:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._thread, read_newest, self._journal, self._stores, keys
+        )
+
+    async def read_changed(
+        self, keys: Set[EntityKey], after: Epoch | None
+    ) -> tuple[Epoch, dict[EntityKey, bytes | None]]:
+        """Return the newest epoch, and the rows at it of those entities that may have changed after another epoch.
+
+        An entity that is left out has the same row at both epochs. Raises as `read`.
+
+        Args:
+            after: The other epoch; None for all rows.
+        """
+        # The changes of an epoch would be a request to the object store, and the rows lie on this host.
+        known = None if self._is_far else after
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._thread, read_changed, self._journal, self._stores, keys, known
         )
 
     async def at_newest(self, read: Callable[[PartitionedReader], T]) -> T | None:
@@ -124,6 +143,72 @@ _RESTART_S: Final = 1.0
 _END_S: Final = 5.0
 
 
+class ReaderNursery:
+    """The process that forks the readers of all pools of this process; any thread may use it.
+
+    It starts with the first pool, and again with the next one after its death.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def begin(self, settings: ReaderSettings) -> tuple[int, socket.socket]:
+        """Let it start the readers of a pool; return its process id, and the socket of the pool.
+
+        When the socket is closed, the readers end. Its other end is closed when they have ended, or when the nursery dies.
+        """
+        body = encode_question(settings)
+        message = len(body).to_bytes(LENGTH_BYTES) + body
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock:
+            process, control = self._living()
+            try:
+                sent = socket.send_fds(control, [message], [theirs.fileno()])
+                control.sendall(message[sent:])
+            except OSError:  # it dies, or does not answer; the end of the pool's socket tells of it
+                process.kill()
+            return process.pid, ours
+
+    def bury(self, pid: int) -> None:
+        """Wait until the process with this id has ended, if it is the present one."""
+        process = self._process
+        if process is not None and process.pid == pid:
+            _end(process)
+
+    def close(self) -> None:
+        """End it, and all readers."""
+        with self._lock:
+            if self._process is not None and self._control is not None:
+                self._control.close()
+                _end(self._process)
+
+    def _living(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        if self._process is None or self._control is None or self._process.poll() is not None:
+            if self._control is not None:
+                self._control.close()
+            self._control, theirs = socket.socketpair()
+            self._control.settimeout(_END_S)
+            with theirs:
+                self._process = subprocess.Popen(  # noqa: S603 -- our own module, our own interpreter
+                    [*PROGRAM, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                )
+        return self._process, self._control
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Wait until a nursery has ended; it ends because its socket is closed."""
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -165,8 +250,7 @@ class ReaderChannel:
         self._writer.close()
 
 
-@dataclass(slots=True)
-class _Answer:
+class _Answer(msgspec.Struct):
     """The answer of a reader to a question, as far as it has come.
 
     Attributes:
@@ -179,7 +263,7 @@ class _Answer:
     """
 
     epoch: Epoch | None = None
-    outcomes: list[ReadOutcome] = field(default_factory=list)
+    outcomes: list[ReadOutcome] = msgspec.field(default_factory=list)
     failed: Failed | None = None
     is_complete: bool = False
     began_s: float = 0.0
@@ -190,14 +274,21 @@ class ReaderPool:
     """The readers of one gateway; for its event loop."""
 
     def __init__(
-        self, settings: ReaderSettings, metrics: Metrics, waiting_max: int, longest: TimeLimit
+        self,
+        nursery: ReaderNursery,
+        settings: ReaderSettings,
+        metrics: Metrics,
+        waiting_max: int,
+        longest: TimeLimit,
     ) -> None:
-        """Start the nursery.
+        """Start the readers.
 
         Args:
+            nursery: Starts them.
             waiting_max: The most questions that wait for a reader or for their answers.
             longest: The time of the call that may run longest.
         """
+        self._nursery = nursery
         self._settings = settings
         self._metrics = metrics
         self._waiting_max = waiting_max
@@ -261,14 +352,17 @@ class ReaderPool:
             raise TimedOut(f"no reader has loaded the code within {timeout_s:g} s") from None
 
     async def close(self) -> None:
-        """End the nursery and all readers."""
-        self._let_go()
+        """End all readers of the pool; again has no effect."""
+        if self._control.fileno() < 0:
+            return
+        self._loop.remove_reader(self._control.fileno())
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for channel in list(self._open):
             self._forget(channel)
-        await asyncio.to_thread(self._wait_for_nursery)
+        await asyncio.to_thread(_await_end, self._control)
+        self._control.close()
 
     async def _in_time(self, answer: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Await the answer of a reader, unless too many wait."""
@@ -377,27 +471,11 @@ class ReaderPool:
         return answer
 
     def _start(self) -> None:
-        """Start the nursery."""
-        self._control, theirs = socket.socketpair()
+        """Let the nursery start the readers."""
+        self._nursery_pid, self._control = self._nursery.begin(self._settings)
         # The event loop must never wait for the nursery.
         self._control.settimeout(0)
-        with theirs:
-            self._nursery = subprocess.Popen(  # noqa: S603 -- our own module, our own interpreter
-                [*PROGRAM, str(theirs.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        assert self._nursery.stdin is not None, "it is a pipe"
-        with suppress(BrokenPipeError), self._nursery.stdin as target:
-            target.write(encode_question(self._settings))
         self._loop.add_reader(self._control.fileno(), self._accept)
-
-    def _let_go(self) -> None:
-        """Close the socket of the nursery, which ends for that; again has no effect."""
-        if self._control.fileno() >= 0:
-            self._loop.remove_reader(self._control.fileno())
-            self._control.close()
 
     def _accept(self) -> None:
         """Take the socket of another reader from the nursery."""
@@ -413,20 +491,21 @@ class ReaderPool:
             self._begin(self._adopt(int.from_bytes(pid), descriptors[0]))
 
     async def _restart(self) -> None:
-        """Start the nursery again after its death."""
-        self._let_go()
+        """Start the readers again after the death of the nursery."""
+        self._loop.remove_reader(self._control.fileno())
         _log.error("the process that starts readers has died; it is started again")
-        await asyncio.to_thread(self._wait_for_nursery)
+        await asyncio.to_thread(self._nursery.bury, self._nursery_pid)
         # The readers of a dead nursery may live, but no process could kill them.
         while not self._idle.empty():
             self._forget(self._idle.get_nowait())
         # A nursery that dies at once must not be started in a loop.
         await asyncio.sleep(_RESTART_S)
+        self._control.close()
         self._start()
 
     async def _adopt(self, pid: int, descriptor: int) -> None:
         """Wait until a reader has loaded the application, and let it answer questions."""
-        nursery = self._nursery.pid
+        nursery = self._nursery_pid
         streams = await asyncio.open_unix_connection(sock=socket.socket(fileno=descriptor))
         limits = self._settings.limits
         largest = max(
@@ -444,7 +523,7 @@ class ReaderPool:
 
     def _rest(self, channel: ReaderChannel) -> None:
         """Let a reader wait for the next question, unless its nursery has died."""
-        if channel.nursery == self._nursery.pid:
+        if channel.nursery == self._nursery_pid:
             self._idle.put_nowait(channel)
         else:
             self._forget(channel)
@@ -465,13 +544,16 @@ class ReaderPool:
         task.add_done_callback(self._tasks.pop)
         return task
 
-    def _wait_for_nursery(self) -> None:
-        """Wait until the nursery has ended; it ends because its socket is closed."""
-        try:
-            self._nursery.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._nursery.kill()
-            self._nursery.wait()
+
+def _await_end(control: socket.socket) -> None:
+    """Tell the nursery to end the readers of a pool, and wait until they have ended."""
+    control.settimeout(_END_S)
+    with suppress(
+        OSError
+    ):  # the nursery is dead, and the readers with it; or it is busy, and ends them later
+        control.shutdown(socket.SHUT_WR)
+        while control.recv(1):  # the id of a reader that was just born
+            pass
 
 
 def _take(message: Message, answer: _Answer, calls: int) -> None:

@@ -8,7 +8,6 @@ name. A search takes one dictionary look-up per segment for any number of routes
 """
 
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, get_args, get_origin
 from urllib.parse import unquote_to_bytes
 
@@ -79,8 +78,7 @@ Handler = Callable[[HttpRequest], Awaitable[Response]]
 PATH_BYTES_MAX: Final = 8_192
 
 
-@dataclass(frozen=True, slots=True)
-class Right:
+class Right(msgspec.Struct, frozen=True):
     """The right that a principal needs for a path.
 
     Attributes:
@@ -111,8 +109,7 @@ def admin_key(order: str) -> Right:
     return Right(text, lambda principal: principal.require_admin_key(order))
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """A name in a path, a field of the query string, or a header.
 
     Attributes:
@@ -131,8 +128,7 @@ class Parameter:
     is_json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A response without an error.
 
     Attributes:
@@ -145,8 +141,7 @@ class Answer:
     status: int = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A path and a verb, as declared; a handler is decorated with its routes.
 
     Attributes:
@@ -199,7 +194,7 @@ class Route:
         """Declare this route at its handler, which may have several."""
         summary, description = texts_of(handler)
         text = " ".join(filter(None, (description, self.right.text)))
-        route = replace(self, summary=summary, description=text)
+        route = msgspec.structs.replace(self, summary=summary, description=text)
         setattr(handler, _ROUTES, (route, *routes_at(handler)))
         return handler
 
@@ -317,8 +312,7 @@ def texts_of(declared: Callable[..., Any]) -> tuple[str, str]:
     return summary.strip(), " ".join(kept)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """A route and its handler.
 
     Attributes:
@@ -341,13 +335,12 @@ class Endpoint:
     names: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(msgspec.Struct):
     """A node of the tree of paths."""
 
-    literal: dict[bytes, "_Node"] = field(default_factory=dict)
+    literal: dict[bytes, "_Node"] = msgspec.field(default_factory=dict)
     named: "_Node | None" = None
-    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+    endpoints: dict[str, Endpoint] = msgspec.field(default_factory=dict)
 
 
 class Router:

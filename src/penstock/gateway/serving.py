@@ -10,11 +10,11 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import uvloop
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
@@ -51,7 +51,7 @@ from penstock.gateway.intake import AppendBatcher, Intake
 from penstock.gateway.order_desk import Turns
 from penstock.gateway.pipeline.endpoint import PipelineEndpoint
 from penstock.gateway.pipeline.intake import PipelineIntake
-from penstock.gateway.reader_pool import EntityReader
+from penstock.gateway.reader_pool import EntityReader, ReaderNursery
 from penstock.gateway.telemetry.load_sampler import LoadSampler, StreamSampler
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.gateway.telemetry.request_tracing import RequestTracer, TracingMiddleware
@@ -123,6 +123,10 @@ class VersionSwitch:
         except PenstockError:
             return True
 
+    async def behind(self) -> bool:
+        """Say the same, from a thread where the look waits for a network."""
+        return await asyncio.to_thread(self.is_behind) if self._code.is_far else self.is_behind()
+
     async def run(self) -> None:
         """Serve the deployment that executes the next epoch, after each epoch, until the task is cancelled."""
         while True:
@@ -180,8 +184,7 @@ class VersionSwitch:
             self.on_retired()
 
 
-@dataclass(frozen=True, slots=True)
-class Assembly:
+class Assembly(msgspec.Struct, frozen=True):
     """A gateway and the resources that it holds open.
 
     Attributes:
@@ -233,16 +236,24 @@ class Assembly:
 
 
 async def assemble(
-    app: App, spec: str, config: Config, *, more: MoreHandlers = no_handlers
+    app: App,
+    spec: str,
+    config: Config,
+    nursery: ReaderNursery,
+    *,
+    more: MoreHandlers = no_handlers,
 ) -> Assembly:
     """Open log, journal and state of an application, and build its gateway.
 
     Call this in the event loop that serves.
+
+    Args:
+        nursery: Starts the readers; the caller closes it after the gateway.
     """
     directory = DataDirectory(config.data)
     directory.create(config.key_service)
     journal, log = directory.open_journal(app), directory.open_log(config)
-    deployments = CodeInForce(config.data, spec, partial(_log.error, _GOES_ON))
+    deployments = CodeInForce(config.data, spec, partial(_log.error, _GOES_ON), known=journal.known)
     metrics = Metrics(config.data, asyncio.get_running_loop().call_later)
     tail = AsyncJournalTail(directory.resting(journal, log), metrics.waiting)
     load = _sampled_load(log, tail, StreamSampler(app, config, metrics.follow, tail))
@@ -259,6 +270,7 @@ async def assemble(
         tail=tail,
         batcher=batcher,
         entities=entities,
+        nursery=nursery,
         sql=SqlHandler(config.data, config),
         searches=Searches(config),
         points=PointReader(config, tail, journal.identity, metrics.point_sessions),
@@ -272,7 +284,14 @@ async def assemble(
         load=LoadHandler(app, config, metrics, load, journal, log),
         history=HistoryHandler(app, spec, config),
         streams=StreamHandler(
-            app, journal, tail, metrics.follow, gateway.authenticator, connections, entities
+            app,
+            journal,
+            tail,
+            metrics.follow,
+            gateway.authenticator,
+            connections,
+            entities,
+            lambda: versions.behind(),
         ),
         subscriptions=SubscriptionHandler(
             lambda: gateway.version, tail, entities, authenticator, connections
@@ -366,7 +385,8 @@ async def _serve(
     settings = config.gateway
     host = _REACHED_AT.get(settings.host, settings.host)
     async with stop_event(supervised=supervised) as stop:
-        assembly = await assemble(app, spec, config, more=more)
+        nursery = ReaderNursery()
+        assembly = await assemble(app, spec, config, nursery, more=more)
         keeping = asyncio.create_task(assembly.connections.keep_room(settings.port))
         server = server_of(assembly.served, settings, assembly.connections.most)
         try:
@@ -396,6 +416,7 @@ async def _serve(
         finally:
             keeping.cancel()
             await assembly.close()
+            await asyncio.to_thread(nursery.close)
 
 
 def _announce(announcement: presence.Announcement, deployment: Deployment) -> None:

@@ -7,8 +7,9 @@ connections (`SharedParts`). A request that a version has begun ends with it.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.auth.exposure import NOT_SET
@@ -37,7 +38,13 @@ from penstock.gateway.handlers.subscriptions import SubscriptionHandler
 from penstock.gateway.handlers.tickets import TicketHandler
 from penstock.gateway.intake import AppendBatcher, Intake
 from penstock.gateway.order_desk import OrderDesk, Turns
-from penstock.gateway.reader_pool import CallEncoder, EntityReader, ReaderPool, calls_with_code
+from penstock.gateway.reader_pool import (
+    CallEncoder,
+    EntityReader,
+    ReaderNursery,
+    ReaderPool,
+    calls_with_code,
+)
 from penstock.gateway.responses import json_of
 from penstock.gateway.route import Router
 from penstock.gateway.telemetry.metrics import Metrics
@@ -59,14 +66,14 @@ def no_handlers(_app: App) -> Sequence[object]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class SharedParts:
+class SharedParts(msgspec.Struct, frozen=True):
     """The parts of a gateway that all its versions use."""
 
     config: Config
     tail: AsyncJournalTail
     batcher: AppendBatcher
     entities: EntityReader
+    nursery: ReaderNursery
     sql: SqlHandler
     searches: Searches
     points: PointReader
@@ -141,7 +148,7 @@ def version_of(app: App, spec: str, shared: SharedParts, more: Sequence[object])
     secured = KeyStore(config.data).exists or config.gateway.jwks != NOT_SET
     # It reads the application's types, which may fail, so it comes before the readers start.
     pages = PageHandler(partial(_document, app, secured))
-    readers = _readers(app, spec, config, shared.metrics)
+    readers = _readers(app, spec, shared)
     reads = ReadHandler(app, config, shared.admission, tail, shared.entities, readers)
     calls = CallHandler(app, config, shared.intake, shared.batcher, tail, reads, shared.connections)
     entity_reads = EntityReadHandler(app, config, shared.entities, tail, readers)
@@ -185,8 +192,9 @@ def _document(app: App, secured: bool) -> bytes:  # noqa: FBT001 -- a fact of th
     return json_of(openapi_document(app, secured=secured))
 
 
-def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPool | None:
+def _readers(app: App, spec: str, shared: SharedParts) -> ReaderPool | None:
     """Start the readers, if the application has stored rows, `@readonly` handlers, or code in arguments."""
+    config = shared.config
     # Pages of entities, rights per row and rows of earlier versions are their work, too.
     reading = [handler for handler in _handlers(app) if handler.readonly]
     if not config.gateway.readers or not (app.stored or reading or calls_with_code(app)):
@@ -203,7 +211,7 @@ def _readers(app: App, spec: str, config: Config, metrics: Metrics) -> ReaderPoo
     declared = (handler.time_ms for handler in reading)
     longest_ms = max((time_ms for time_ms in declared if time_ms is not None), default=None)
     longest = max(config.limits.time_limit(longest_ms), config.limits.time_limit(None))
-    return ReaderPool(settings, metrics, config.gateway.waiting_max, longest)
+    return ReaderPool(shared.nursery, settings, shared.metrics, config.gateway.waiting_max, longest)
 
 
 def _handlers(app: App) -> Iterator[Signature]:

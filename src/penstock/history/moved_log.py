@@ -132,6 +132,7 @@ def _continue(directory: DataDirectory, config: Config) -> None:
                     max(wall_clock_us(), last.time_us),
                     dict(last.atoms),
                     last.partitions,
+                    deployment=last.deployment,
                 )
             )
         except Fenced as error:

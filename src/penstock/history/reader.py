@@ -249,7 +249,7 @@ class HistoryReader:
             Corrupt: A part is damaged.
         """
         parts = commit.parts_of(PartKind.CHANGES)
-        tables = [self._journal.read(part, _CHANGED) for part in parts]
+        tables = self._journal.read_all(parts, _CHANGED)
         rows = pa.concat_tables(tables) if tables else CHANGES.empty_table()
         changes = dict(zip(entity_keys(rows), rows["state"].to_pylist(), strict=True))
         if len(changes) != rows.num_rows:
@@ -409,7 +409,7 @@ class HistoryReader:
         """Return the columns of `RequestRow`, in the epoch's order."""
         names = [_STORED.get(name, name) for name in _COLUMNS]
         parts = commit.parts_of(PartKind.TRANSACTIONS)
-        tables = [self._journal.read(part, names) for part in parts]
+        tables = self._journal.read_all(parts, names)
         if not tables:
             return [[] for _ in RequestRow._fields]
         rows = pa.concat_tables(tables).sort_by(_ORDER)

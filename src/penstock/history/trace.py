@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 
-from penstock.base.difference import ElementDifference, attribute_differences
+from penstock.base.difference import ElementDifference, attribute_differences, is_same
 from penstock.base.http import ErrorBody
 from penstock.base.ids import (
     PRINCIPAL_SEPARATOR,
@@ -430,7 +430,7 @@ def _change_of(
     attributes = [
         AttributeChange(name, before.get(name), after.get(name))
         for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
+        if not is_same(before.get(name), after.get(name))
     ]
     return EntityChange(
         epoch.epoch,

@@ -108,6 +108,7 @@ class _Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     atoms: dict[str, int] = {}
     partitions: int = 0
     record_checksum: str = ""
+    deployment: str = ""
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -164,6 +165,7 @@ def commit_text(commit: Commit, app: str) -> bytes:
             dict(commit.atoms),
             commit.partitions,
             commit.record_checksum,
+            commit.deployment,
         )
     ).decode()
     return _frame("WRITE", time_ms, inner, actions)
@@ -181,6 +183,7 @@ def commit_of(text: CommitText) -> Commit:
         inner.atoms,
         inner.partitions,
         inner.record_checksum,
+        inner.deployment,
     )
 
 

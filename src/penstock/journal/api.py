@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
 from penstock.errors import JournalUnavailable
+from penstock.files.shared_root import SharedRoot
 
 
 class UnclearCommit(JournalUnavailable):
@@ -123,6 +124,9 @@ class Commit:
     atoms: Mapping[str, int] = field(default_factory=dict)  # of each stream, after the epoch
     partitions: int = 0  # the number of stores from the next epoch on; 0: the commit names none
     record_checksum: str = ""  # of the last record, if the log may lose its end; see `Log.checksum`
+    deployment: str = (
+        ""  # `Deployment.name` of that which executes the next epoch; empty: it names none
+    )
 
     def parts_of(self, part_kind: PartKind) -> Sequence[Part]:
         """Return the parts of one kind."""
@@ -220,8 +224,15 @@ class Journal(Protocol):
     def commits(self, after: Epoch, upto: Epoch | None = None) -> Iterator[Commit]:
         """Yield the commits of (after, upto], in order; without `upto`, all that exist now."""
 
-    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
-        """Block until epoch `after + 1` exists and return its commit; None when time is up."""
+    def wait(
+        self, after: Epoch, timeout_ms: int, ahead: Callable[[Commit], object] | None = None
+    ) -> Commit | None:
+        """Block until epoch `after + 1` exists and return its commit; None when time is up.
+
+        Args:
+            ahead: May be called with the commit before, while the disk makes its name durable. It reads parts of the epoch, and tells
+                nobody of them until `wait` returns.
+        """
 
     def read(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a part's rows.
@@ -229,6 +240,11 @@ class Journal(Protocol):
         Raises:
             Corrupt: The file is missing, or its size or checksum does not fit.
         """
+
+    def read_all(
+        self, parts: Sequence[Part], columns: Sequence[str] | None = None
+    ) -> list[pa.Table]:
+        """Return the rows of each part; raises as `read`. It waits for the parts together, if a network is between."""
 
     def first(self) -> Epoch:
         """Return the oldest epoch that is held; 0 until epochs were forgotten."""
@@ -289,6 +305,18 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Release everything; every other method raises `JournalUnavailable` afterwards."""
+
+
+def told_commit(journal: Journal, root: SharedRoot) -> Commit | None:
+    """Return the newest commit, which may lack the last seconds: while the lease tells of no newer one, no store is asked.
+
+    Args:
+        root: The shared root of the application.
+    """
+    known, mark = journal.known(), root.lease_mark()
+    if known is not None and mark is not None and BEFORE_FIRST < mark.epoch <= known.epoch:
+        return known
+    return journal.last()
 
 
 def newest_epoch(journal: Journal) -> Epoch:

@@ -212,10 +212,8 @@ class AtomReader:
             if (cached := self._cached.get(key)) is not None:
                 self._cached.move_to_end(key)
                 return cached
-        tables = []
-        for part in commit.parts_of(PartKind.EVENTS):
-            rows = self._journal.read(part, _COLUMNS)
-            tables.append(rows.filter(pc.equal(rows["stream"], stream)))
+        every = self._journal.read_all(commit.parts_of(PartKind.EVENTS), _COLUMNS)
+        tables = [rows.filter(pc.equal(rows["stream"], stream)) for rows in every]
         rows = pa.concat_tables(tables) if tables else EVENTS.empty_table().select(_COLUMNS)
         rows = rows.sort_by("atom").combine_chunks() if len(tables) > 1 else rows.combine_chunks()
         self._keep(key, rows)

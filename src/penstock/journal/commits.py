@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,8 @@ from penstock.base.decision import Now, Pause, carried_out
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt, JournalUnavailable
 from penstock.files.bell import Bell
-from penstock.files.durable import storage
+from penstock.files.durable import done_together, storage
+from penstock.files.lease_mark import UNTOLD_S
 from penstock.files.shared_root import SharedRoot
 from penstock.journal import action
 from penstock.journal.action import CommitFlaw, CommitText
@@ -41,6 +42,7 @@ from penstock.journal.head import (
     Merged,
     Settle,
     following,
+    pause_after,
 )
 
 logger = logging.getLogger(__name__)
@@ -51,10 +53,28 @@ LOG: Final = "_delta_log"
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
+_SAME_WAIT_S: Final = 0.05
+"""A wait that begins so soon after another one for the same epoch goes on with it: followers wait in short pieces."""
+
 _REST_SHARE: Final = 0.25
 _REST_LEAST_S: Final = 0.25
 _REST_MOST_S: Final = 5.0
 """The pause between two looks for the next epoch, where each is paid for and nothing tells of one: a share of the time without one."""
+
+
+class _Wait(NamedTuple):
+    """A wait for an epoch whose time was up.
+
+    Attributes:
+        since_s: When it, or the wait that it went on with, began, by the monotonic clock.
+        ended_s: When it ended.
+        heard: How often the bell had rung before the last look.
+    """
+
+    epoch: Epoch
+    since_s: float
+    ended_s: float
+    heard: int
 
 
 def version_in(name: str) -> int | None:
@@ -86,6 +106,7 @@ class CommitLog:
         self._bell: Bell | None = None
         self._head = Head(app, root.keeps_s)
         self._looked_s = self._grown_s = time.monotonic()
+        self._given_up = _Wait(BEFORE_FIRST, 0.0, 0.0, 0)
         # The epoch whose name was found last in a far root, and its bytes.
         self._seen: tuple[Epoch | None, bytes] = None, b""
 
@@ -97,6 +118,9 @@ class CommitLog:
     @property
     def rests_until_s(self) -> float:
         """Until when no look for the next epoch is due, by `time.monotonic`, if nothing else tells of it."""
+        mark = self._table.lease_mark()
+        if mark is not None and BEFORE_FIRST < mark.epoch <= self.known:
+            return self._looked_s + UNTOLD_S  # the lease tells of a newer one sooner
         silent_s = self._looked_s - self._grown_s
         return self._looked_s + min(max(silent_s * _REST_SHARE, _REST_LEAST_S), _REST_MOST_S)
 
@@ -135,6 +159,7 @@ class CommitLog:
         with self._lock:
             self._head.committed(epoch)
             self._looked_s = self._grown_s = time.monotonic()
+        self.root.tell(self.name_of(epoch))
 
     def _answer(self, ask: Ask) -> object:  # noqa: C901 -- one case for each question
         """Carry out what a decision of `head` asks for; the most frequent questions come first."""
@@ -201,10 +226,15 @@ class CommitLog:
             raise self._corrupt(epoch, text)
         return text
 
-    def wait(self, epoch: Epoch, timeout_ms: int) -> bool:
+    def wait(
+        self, epoch: Epoch, timeout_ms: int, meanwhile: Callable[[], object] | None = None
+    ) -> bool:
         """Block until an epoch is committed and durable; return False when the time is up.
 
         It looks for the name again and again, when the root's bell rings and after its pauses.
+
+        Args:
+            meanwhile: Done while a disk makes the name durable, if that takes a sync.
         """
         assert epoch >= 0, "epochs count from 0"
         assert timeout_ms >= 0, "time does not run backwards"
@@ -218,7 +248,7 @@ class CommitLog:
             if not timeout_ms:
                 return False
         bell = self._followed()
-        heard = bell.rings
+        since_s, rest_s, heard = self._resumed(epoch, bell)
 
         def answer(ask: Ask) -> object:
             nonlocal heard
@@ -226,16 +256,42 @@ class CommitLog:
                 bell.wait(heard, ask.seconds)
                 self.check_open()
                 return None
-            heard = bell.rings  # a ring after the look ends the pause at once
+            if type(ask) is Has:
+                heard = bell.rings  # a ring after the look begins ends the pause at once
             return self._answer(ask)
 
+        waited_s = time.monotonic() - since_s
         with storage(f"wait for epoch {epoch}"):
-            if not carried_out(following(epoch, timeout_ms / 1000, bell.look_s), answer):
+            waiting = following(epoch, timeout_ms / 1000, bell.look_s, waited_s, rest_s)
+            if not carried_out(waiting, answer):
+                self._given_up = _Wait(epoch, since_s, time.monotonic(), heard)
                 return False
+            return epoch <= self._found(epoch, meanwhile)
+
+    def _found(self, epoch: Epoch, meanwhile: Callable[[], object] | None) -> Epoch:
+        """Take note that an epoch has its name, and return the newest epoch; it is durable."""
+        newest: list[Epoch] = []
+
+        def find() -> None:
             with self._lock:
-                newest = carried_out(self._head.finding(epoch), self._answer)
+                newest.append(carried_out(self._head.finding(epoch), self._answer))
                 self._grown_s = time.monotonic()
-        return epoch <= newest
+
+        if meanwhile is None or self.root.is_far:
+            find()
+        else:
+            done_together([meanwhile, find])
+        return newest[0]
+
+    def _resumed(self, epoch: Epoch, bell: Bell) -> tuple[float, float, int]:
+        """Return since when a thread waits for an epoch, the time that is left of its last pause, and the rings that it has heard."""
+        now_s, former = time.monotonic(), self._given_up
+        if former.epoch != epoch or now_s - former.ended_s > _SAME_WAIT_S:
+            return now_s, 0.0, bell.rings
+        if bell.rings != former.heard:
+            return former.since_s, 0.0, bell.rings
+        pause_s = pause_after(self._looked_s - former.since_s, bell.look_s)
+        return former.since_s, self._looked_s + pause_s - now_s, former.heard
 
     def _followed(self) -> Bell:
         """Return the bell of those who wait for epochs."""

@@ -175,6 +175,7 @@ class Compaction:
         """Publish a segment's index; if another host has, remove the files, and return False."""
         name = segment.index_name(batch[0].epoch, batch[-1].epoch)
         is_ours = self._segments.root.create(name, segment.index_of(batch, files))
+        self._segments.root.count_change()
         if not is_ours:
             for part in files or ():
                 self._root.remove(part.path)

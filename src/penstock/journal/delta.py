@@ -14,7 +14,8 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 from penstock.base.ids import BEFORE_FIRST, ONLY_PARTITION, Epoch, Lsn, is_system
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, Corrupt, Erased, OperationalError
-from penstock.files.durable import storage
+from penstock.files.durable import done_together, storage
 from penstock.files.local_root import rooted
 from penstock.files.shared_root import SharedRoot
 from penstock.journal import action, checkpoint, parquet
@@ -85,14 +86,19 @@ def open_replies(keys: SubjectKeys, rows: pa.Table) -> pa.Table:
     Raises:
         Corrupt: A reply was changed, or is encrypted with other keys.
     """
-    if _REPLY not in rows.column_names:
-        return rows
-    firsts = pc.binary_slice(rows[_REPLY], 0, 1)
-    if not pc.any(pc.is_in(firsts, value_set=_FIRST_BYTES)).as_py():
+    if not _may_be_sealed(rows):
         return rows
     errors = rows["error"].to_pylist() if "error" in rows.column_names else [None] * len(rows)
     replies = zip(rows[_REPLY].to_pylist(), errors, strict=True)
     return _with_replies(rows, [_opened(keys, data, error) for data, error in replies])
+
+
+def _may_be_sealed(rows: pa.Table) -> bool:
+    """Say whether a reply may be encrypted."""
+    if _REPLY not in rows.column_names:
+        return False
+    firsts = pc.binary_slice(rows[_REPLY], 0, 1)
+    return bool(pc.any(pc.is_in(firsts, value_set=_FIRST_BYTES)).as_py())
 
 
 def _opened(keys: SubjectKeys, data: bytes | None, error: str | None) -> bytes | None:
@@ -113,6 +119,10 @@ def _with_replies(rows: pa.Table, replies: list[Any]) -> pa.Table:
 
 _ANSWERED: Final = (PartKind.TRANSACTIONS, PartKind.SENT)
 _REST_MS: Final = 100
+_FEW: Final = 256
+"""Requests that are decoded in less time than a store needs for an answer."""
+_READ_TOGETHER: Final = 16
+"""The parts that are asked for at the same time."""
 
 AwaitRecord = Callable[[Lsn, int], Lsn]
 """Waits until the log has records behind a position, for so many milliseconds, and returns its end: `Log.wait`."""
@@ -254,10 +264,19 @@ class DeltaJournal:
                 fresh = self._shapes.unrecorded(name for name in names if not is_system(name))
                 if fresh:  # else no look at the Delta log, which may sync a directory
                     self._shapes.record(fresh, self._commits.newest() + 1)
-        keys = self.keys() if part_kind in _ANSWERED else None
-        if keys is not None:
-            rows = seal_replies(keys, rows)
+        if part_kind in _ANSWERED and self._may_concern_subjects(rows):
+            keys = self.keys()
+            if keys is not None:
+                rows = seal_replies(keys, rows)
         return parquet.encode(part_kind, rows, name)
+
+    def _may_concern_subjects(self, rows: pa.Table) -> bool:
+        """Say whether requests may concern subjects."""
+        # The epoch waits for the store's answer whether there are keys, so it asks only if a request needs them.
+        if not self._root.is_far or rows.num_rows > _FEW:
+            return True
+        bodies = rows["request"].to_pylist() if "request" in rows.column_names else []
+        return any(map(subject_of_request, bodies))
 
     def shapes(self) -> dict[str, Shape]:
         """Return the shape of each class that the journal has rows of.
@@ -352,12 +371,15 @@ class DeltaJournal:
         begin = max(after + 1, self.first())
         return (self._get(Epoch(epoch)) for epoch in range(begin, end + 1))
 
-    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
-        """Block until epoch `after + 1` exists and return its commit; None when time is up."""
+    def wait(
+        self, after: Epoch, timeout_ms: int, ahead: Callable[[Commit], object] | None = None
+    ) -> Commit | None:
+        """Block until epoch `after + 1` exists and return its commit, as the port says."""
         following = Epoch(after + 1)
+        meanwhile = None if ahead is None else (lambda: ahead(self._get(following)))
         deadline = time.monotonic() + timeout_ms / 1_000
         while (look_ms := self._due(following, deadline)) is None or not self._commits.wait(
-            following, look_ms
+            following, look_ms, meanwhile
         ):
             if time.monotonic() >= deadline:
                 return None
@@ -397,21 +419,53 @@ class DeltaJournal:
         """Return a part's rows, also if they lie in a segment; every byte is checked first."""
         return self._opened(part.kind, self.stored(part, columns))
 
+    def read_all(
+        self, parts: Sequence[Part], columns: Sequence[str] | None = None
+    ) -> list[pa.Table]:
+        """Return the rows of parts; a far root is asked for several of them at the same time."""
+        self._commits.check_open()
+        asked = [part for part in parts if self._root.is_far and self._kept(part) is None]
+        data: dict[Part, bytes] = {}
+
+        def ask(part: Part) -> None:
+            with suppress(FileNotFoundError):  # it lies in a segment, or `read` says what is wrong
+                data[part] = self._root.get(part.path)
+
+        for first in range(0, len(asked) if len(asked) > 1 else 0, _READ_TOGETHER):
+            several = asked[first : first + _READ_TOGETHER]
+            with storage(f"read part {several[0].path} and others"):
+                done_together([partial(ask, part) for part in several])
+        return [
+            self._opened(part.kind, self._stored(part, columns, data.get(part))) for part in parts
+        ]
+
     def stored(self, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a part's rows as `read` does, and leave replies encrypted."""
+        return self._stored(part, columns)
+
+    def _stored(
+        self, part: Part, columns: Sequence[str] | None, data: bytes | None = None
+    ) -> pa.Table:
+        """Return a part's rows, as `stored` does; from its bytes, if they are read already."""
         self._commits.check_open()
-        if self.written is not None and (rows := self.written.rows_of(part)) is not None:
+        if (rows := self._kept(part)) is not None:
             return rows if columns is None else rows.select(list(columns))
+        if data is None:
+            with storage(f"read part {part.path}"):
+                try:
+                    data = self._root.get(part.path)
+                except FileNotFoundError:
+                    return self._merged_rows(part, columns)
         kept = self.small_parts
-        if kept is not None and (rows := kept.rows_of(part)) is not None:
-            return rows if columns is None else rows.select(list(columns))
-        with storage(f"read part {part.path}"):
-            try:
-                data = self._root.get(part.path)
-            except FileNotFoundError:
-                return self._merged_rows(part, columns)
         decode = parquet.decode if kept is None else kept.decoded
         return decode(part, data, columns)
+
+    def _kept(self, part: Part) -> pa.Table | None:
+        """Return the rows of a part that this process has in memory."""
+        rows = None if self.written is None else self.written.rows_of(part)
+        if rows is None and self.small_parts is not None:
+            rows = self.small_parts.rows_of(part)
+        return rows
 
     def rows(
         self, part_kind: PartKind, after: Epoch, upto: Epoch, columns: Sequence[str]
@@ -459,7 +513,10 @@ class DeltaJournal:
         self.on_close()
 
     def _opened(self, part_kind: PartKind, rows: pa.Table) -> pa.Table:
-        keys = self.keys() if part_kind in _ANSWERED else None
+        # As in `_may_concern_subjects`.
+        if part_kind not in _ANSWERED or (self._root.is_far and not _may_be_sealed(rows)):
+            return rows
+        keys = self.keys()
         return rows if keys is None else open_replies(keys, rows)
 
     def _get(self, epoch: Epoch) -> Commit:

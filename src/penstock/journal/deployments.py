@@ -57,6 +57,11 @@ class Deployment(msgspec.Struct, frozen=True):
     captures: tuple[str, ...] = ()
     indexes: dict[str, str] = {}
 
+    @property
+    def name(self) -> str:
+        """Its name in commits: the number, because a rollback has a former archive, and the archive."""
+        return f"{self.number}:{self.code.archive}"
+
 
 class Deployments:
     """The deployments of one journal, in the root of the journal."""
@@ -158,6 +163,11 @@ class Deployments:
         deployment = deployment_at(self.every(), epoch)
         return {} if deployment is None else deployment.indexes
 
+    def name_at(self, epoch: Epoch) -> str:
+        """Return the name of the deployment that executes an epoch; empty if there is none; raises as `views`."""
+        deployment = deployment_at(self.every(), epoch)
+        return "" if deployment is None else deployment.name
+
     def check(self, since: Epoch, waiting: Mapping[str, Shape]) -> None:
         """Check that waiting values have the same meaning in code that would be deployed.
 
@@ -195,6 +205,7 @@ class Deployments:
     def _write(self, deployments: Sequence[Deployment]) -> None:
         with storage(f"write {self.root}/{NAME}"):
             self.root.replace(NAME, seal(_FIELD, deployments))
+            self.root.count_change()
 
 
 def deployments_in(data: bytes) -> tuple[Deployment, ...]:

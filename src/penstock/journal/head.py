@@ -6,8 +6,9 @@ need not ask the segments.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from penstock.base.decision import Now, Pause
 from penstock.base.ids import BEFORE_FIRST, Epoch
@@ -16,30 +17,25 @@ from penstock.files.shared_root import UnclearOutcome
 from penstock.journal.api import UnclearCommit
 
 
-@dataclass(frozen=True, slots=True)
-class List:
+class List(msgspec.Struct, frozen=True):
     """Ask for the newest epoch in a list of all names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Has:
+class Has(msgspec.Struct, frozen=True):
     """Ask whether an epoch has its name."""
 
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True):
     """Ask for the newest epoch in a segment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True):
     """Ask that the names which were seen are durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     """Ask for the name of an epoch, for a text: whether the name has this text now; raises `UnclearOutcome`.
 
     Attributes:
@@ -51,8 +47,7 @@ class Create:
     parts: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(msgspec.Struct, frozen=True):
     """Ask for the time by two clocks: the one may be set back, the other stands still while a machine sleeps."""
 
 
@@ -65,7 +60,7 @@ _SETTLE: Final = Settle()
 _CLOCKS: Final = Clocks()
 _NOW: Final = Now()
 
-_LONGER: Final = 1.5
+_LONGER_SHARE: Final = 0.5
 """The growth of the pauses between two looks: an epoch is seen too late by a sixth of its time on average, and costs few looks."""
 
 
@@ -187,23 +182,43 @@ class Head:
         return Fenced(f"epoch {epoch} exists already: another driver runs {self._app!r}")
 
 
+def pause_after(waited_s: float, look_s: tuple[float, float]) -> float:
+    """Return the pause after a look for an epoch, between the shortest and the longest one; it grows with the wait."""
+    shortest_s, longest_s = look_s
+    return min(shortest_s + _LONGER_SHARE * waited_s, longest_s)
+
+
 def following(
-    epoch: Epoch, timeout_s: float, look_s: tuple[float, float]
+    epoch: Epoch,
+    timeout_s: float,
+    look_s: tuple[float, float],
+    waited_s: float = 0.0,
+    rest_s: float = 0.0,
 ) -> Generator[Ask, Any, bool]:
     """Wait until an epoch has its name; return False when the time is up.
 
+    It does not look once more when the time is up in a pause.
+
     Args:
         look_s: The shortest and the longest pause between two looks; a pause may end earlier.
+        waited_s: The time for which the caller has waited for it already.
+        rest_s: The time that is left of the last pause of that wait.
     """
-    deadline = (yield _NOW) + timeout_s
-    pause_s, longest_s = look_s
-    while not (yield Has(epoch)):
-        left_s = deadline - (yield _NOW)
-        if left_s <= 0:
+    now = yield _NOW
+    began, deadline, pause_s = now - waited_s, now + timeout_s, rest_s
+    while True:
+        if pause_s > 0:
+            is_cut = pause_s > deadline - now
+            yield Pause(min(pause_s, deadline - now))
+            now = yield _NOW
+            if is_cut and now >= deadline:
+                return False
+        if (yield Has(epoch)):
+            return True
+        now = yield _NOW
+        if now >= deadline:
             return False
-        yield Pause(min(pause_s, left_s))
-        pause_s = min(_LONGER * pause_s, longest_s)
-    return True
+        pause_s = pause_after(now - began, look_s)
 
 
 def forgettable(before: Epoch, ages: Iterable[tuple[Epoch, float]], keeps_s: float) -> Epoch:

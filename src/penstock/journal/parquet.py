@@ -43,7 +43,7 @@ def epoch_rows(
     journal: Journal, commit: Commit, part_kind: PartKind, columns: Sequence[str]
 ) -> pa.Table:
     """Return the rows of one epoch."""
-    tables = [journal.read(part, columns) for part in commit.parts_of(part_kind)]
+    tables = journal.read_all(commit.parts_of(part_kind), columns)
     if len(tables) == 1:
         return tables[0]
     return pa.concat_tables(tables) if tables else SCHEMAS[part_kind].empty_table().select(columns)
@@ -158,8 +158,10 @@ def epoch_of(path: str) -> Epoch | None:
 def _epoch_text(rows: pa.Table) -> str:
     if rows.num_rows == 0:
         return _EMPTY
-    epochs = rows.column("epoch").to_numpy()
-    first = int(epochs[0])
+    epochs = rows.column("epoch")
+    first: int = epochs[0].as_py()
     assert first >= 0, f"a part holds epoch {first}"
-    assert (epochs == first).all(), f"a part holds epochs {first} to {epochs.max()}"
+    if rows.num_rows > 1:
+        others = epochs.to_numpy()
+        assert (others == first).all(), f"a part holds epochs {first} to {others.max()}"
     return f"{first:012}"

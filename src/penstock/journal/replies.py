@@ -1,12 +1,13 @@
 """Replies in the journal: looked up by the log positions of their requests."""
 
+import time
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
+from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import PenstockError, RequestError, TimedOut
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.model.reply import Reply
@@ -26,6 +27,22 @@ def find_reply(journal: Journal, position: LogPosition) -> Reply:
     if isinstance(outcome, Reply):
         return outcome
     raise outcome
+
+
+def await_reply(journal: Journal, position: LogPosition, timeout_s: float) -> Reply | None:
+    """Return the reply to a request as soon as its epoch is committed; None if it did not come in time.
+
+    For a process that waits for one reply only. The request may still take effect after the time.
+    """
+    partition, lsn = position
+    deadline = time.monotonic() + timeout_s
+    commit = journal.last()
+    while commit is None or commit.positions.get(partition, Lsn(0)) <= lsn:
+        epoch = BEFORE_FIRST if commit is None else commit.epoch
+        commit = journal.wait(epoch, max(0, round((deadline - time.monotonic()) * 1_000)))
+        if commit is None:
+            return None
+    return find_reply(journal, position)
 
 
 def find_replies(
@@ -135,8 +152,8 @@ def replies_of(
     replies: dict[LogPosition, Reply] = {}
     if not wanted:
         return replies
-    for part in commit.parts_of(PartKind.TRANSACTIONS):
-        table = journal.read(part, _COLUMNS)
+    parts = commit.parts_of(PartKind.TRANSACTIONS)
+    for part, table in zip(parts, journal.read_all(parts, _COLUMNS), strict=True):
         if len(wanted) < part.rows:
             lsns = pa.array({lsn for _, lsn in wanted}, pa.int64())
             table = table.filter(pc.is_in(table["lsn"], lsns))

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Corrupt
 from penstock.files import durable
+from penstock.files.looks import Looks
 from penstock.files.sealed import checksum_of
 from penstock.files.shared_root import SharedRoot
 from penstock.journal import segment
@@ -47,6 +48,7 @@ class Segments:
         self._spans: list[tuple[Epoch, Epoch]] | None = None
         self._changed: object = None
         self._listed_s = 0.0
+        self._looks = Looks(root, 0.0)
         self._indexes: dict[str, Segment] = {}
         self._decoded: dict[PartKind, tuple[str, tuple[str, ...], pa.Table]] = {}
 
@@ -66,8 +68,10 @@ class Segments:
     def look(self) -> None:
         """Do what `refresh` does, unless the last listing tells enough to find every name that may be asked for."""
         with self._lock:
-            age_s = time.monotonic() - self._listed_s
-            if self._spans is None or age_s >= min(_FRESH_S, self.root.keeps_s):
+            age_s, keeps_s = time.monotonic() - self._listed_s, self.root.keeps_s
+            # Names of an older listing may be gone; a younger one costs nothing as long as the lease counts no change.
+            is_old = self._spans is None or age_s >= keeps_s
+            if is_old or (age_s >= _FRESH_S and self._looks.is_due()):
                 self.refresh()
 
     @property

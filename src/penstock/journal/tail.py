@@ -6,14 +6,13 @@ the error, and the thread tries again. Of each epoch only the rows that are wait
 `JournalTail` serves threads, `AsyncJournalTail` one event loop, which is woken once per epoch.
 """
 
-import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, Epoch, LogPartition, Lsn
@@ -29,6 +28,9 @@ from penstock.journal.replies import (
 )
 from penstock.model.reply import Reply
 
+if TYPE_CHECKING:
+    import asyncio
+
 _log = logging.getLogger(__name__)
 
 _LOOK_MS: Final = 100
@@ -37,6 +39,17 @@ _PAUSE_S: Final = 0.5
 
 LOOK_S: Final = 0.05
 """Between two looks at waits with a time limit."""
+
+
+class _Ahead(NamedTuple):
+    """The replies of an epoch that were read before it was durable, and the positions for which they were read."""
+
+    epoch: Epoch
+    asked: Set[LogPosition]
+    replies: Mapping[LogPosition, Reply]
+
+
+_NOTHING_READ: Final = _Ahead(BEFORE_FIRST, frozenset(), {})
 
 Waiter = Any
 """A future of `concurrent.futures` or of asyncio; both have `done`, `set_result`, `set_exception`."""
@@ -70,6 +83,7 @@ class JournalTail:
         self.positions: dict[LogPartition, Lsn] = {} if last is None else dict(last.positions)
         self.atoms: Mapping[str, int] = {} if last is None else last.atoms
         self.failure: PenstockError | None = None
+        self._ahead: _Ahead = _NOTHING_READ
         self._ended = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="penstock-tail", daemon=True)
@@ -184,7 +198,7 @@ class JournalTail:
         said = ""  # each further try fails in the same way
         while not self._closed.is_set():
             try:
-                commit = self._journal.wait(self.epoch, _LOOK_MS)
+                commit = self._journal.wait(self.epoch, _LOOK_MS, self._read_ahead)
                 # Before the waiters wake: their next question must not get the failure that is over.
                 with self._lock:
                     if not self._ended:
@@ -207,22 +221,32 @@ class JournalTail:
                 self._fail(failure)
                 self._closed.wait(_PAUSE_S)
 
+    def _read_ahead(self, commit: Commit) -> None:
+        """Read the replies of an epoch that are waited for; nobody hears of them before the epoch is durable."""
+        with self._lock:
+            wanted = set(self._done(commit))
+        self._ahead = _Ahead(commit.epoch, wanted, replies_of(self._journal, commit, wanted))
+
+    def _done(self, commit: Commit) -> list[LogPosition]:
+        """Return the positions of an epoch, or before it, that are waited for; the lock is held."""
+        ends = commit.positions
+        return [position for position in self._waiting if position[1] < ends.get(position[0], 0)]
+
     def _advance(self, commit: Commit) -> None:
         """Read the replies of an epoch that are waited for, and wake their waiters."""
-        replies: dict[LogPosition, Reply] = {}
-        asked: set[LogPosition] = set()
+        ahead, self._ahead = self._ahead, _NOTHING_READ
+        if ahead.epoch != commit.epoch:
+            ahead = _NOTHING_READ
+        replies, asked = dict(ahead.replies), set(ahead.asked)
         waiters: dict[LogPosition, list[Waiter]] = {}
         reached: list[Waiter] = []
-        ends = commit.positions
         while True:
             with self._lock:
-                done = [
-                    position for position in self._waiting if position[1] < ends.get(position[0], 0)
-                ]
+                done = self._done(commit)
                 # At first all of them; then those that began to wait while the rows were read.
                 missing = set(done) - asked
                 if not missing:
-                    self.epoch, self.positions = commit.epoch, dict(ends)
+                    self.epoch, self.positions = commit.epoch, dict(commit.positions)
                     self.atoms = commit.atoms
                     waiters = {position: self._waiting.pop(position) for position in done}
                     reached = [waiter for waiter, holds in self._conditions.items() if holds()]
@@ -257,6 +281,8 @@ class AsyncJournalTail(JournalTail):
         journal: Journal,
         on_waiting: Callable[[int], None] = lambda count: None,
     ) -> None:
+        import asyncio  # noqa: PLC0415 -- a driver and a command have no event loop
+
         self._loop = asyncio.get_running_loop()
         self._limited: list[tuple[float, float, LogPosition, Waiter]] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -133,9 +133,12 @@ def pack(
     shape["checksum"] = np.fromiter(
         map(xxhash.xxh3_64_intdigest, items, repeat(0)), np.uint64, len(items)
     )
-    # A block ends where the running total passes a multiple of BLOCK_BYTES.
-    multiples = np.cumsum(shape["length"], dtype=np.int64) // BLOCK_BYTES
-    bounds = [0, *(np.flatnonzero(np.diff(multiples)) + 1).tolist(), len(items)]
+    inner: list[int] = []
+    if sum(map(len, items)) >= BLOCK_BYTES:
+        # A block ends where the running total passes a multiple of BLOCK_BYTES.
+        multiples = np.cumsum(shape["length"], dtype=np.int64) // BLOCK_BYTES
+        inner = (np.flatnonzero(np.diff(multiples)) + 1).tolist()
+    bounds = [0, *inner, len(items)]
     for low, high in pairwise(bounds):
         count = high - low
         data = b"".join([_array_head(count), *items[low:high]])

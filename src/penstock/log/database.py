@@ -150,6 +150,7 @@ INSERT INTO followed VALUES (1, x'', 0, 0, x'')
 """
 """What a copy has besides a log: how far it has read the topic, what is incomplete, and what came of each order."""
 
+_NO_POSITION: Final = (1 << 63) - 1
 INSERT_BLOCK: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _NEWEST_APPEND: Final = """
 SELECT appended_s FROM block WHERE first = (SELECT max(first) FROM block)
@@ -535,3 +536,14 @@ def delete_some_blocks(connection: sqlite3.Connection, before: Lsn, size: int) -
         last,
     )
     return connection.execute("DELETE FROM block WHERE first <= ?", last).rowcount
+
+
+def delete_expired_ids(connection: sqlite3.Connection, oldest_s: int) -> None:
+    """Delete the hashes of truncated records that were appended at a time or before, and lie below all younger ones."""
+    # The rows are in the order of their appends. So it ends at the first one that is younger, and does not read the others,
+    # which are gigabytes after days with many requests, while all appends wait.
+    connection.execute(
+        "DELETE FROM remembered WHERE first < coalesce("
+        "(SELECT first FROM remembered WHERE appended_s > ? ORDER BY first LIMIT 1), ?)",
+        (oldest_s, _NO_POSITION),
+    )

@@ -86,6 +86,9 @@ _ASK_S: Final = 0.02
 _GIVE_WAY_S: Final = 2.0
 """A process that has sent no order for so long lets others read the topic: one that sends waits for what is read."""
 
+_REST_S: Final = 10.0
+"""The same while no message comes at all: each turn costs three questions to a broker."""
+
 _RETRY_S: Final = 1.0
 """Between two attempts to reach the brokers for the first time."""
 
@@ -847,13 +850,14 @@ class Follower:
     def _lead(self) -> None:
         """Read and carry out, until another process may want to, or the topic cannot be read."""
         self._begin()
-        until, troubles = time.monotonic() + _GIVE_WAY_S, self._topic.troubles
+        until, troubles = time.monotonic() + _REST_S, self._topic.troubles
         # After a failure, the topic may not be what it was: `_begin` compares it again.
         while not self._stopping.is_set() and self._topic.troubles == troubles:
             if not self._sends and time.monotonic() > until:
                 return
             messages, error = self._topic.consume()
             if messages:
+                until = min(until, time.monotonic() + _GIVE_WAY_S)
                 self._log.carry_out(messages)
             if error is not None:
                 # One of these may know a reason that no retry mends.

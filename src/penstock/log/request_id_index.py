@@ -2,9 +2,10 @@
 
 An id is known for the retention after its append, also if its record has been truncated. The file
 is authoritative: each of its rows has the hashes of its ids, and truncation keeps them (table
-`remembered`). This index caches them in one process's memory, and is filled when an id is first
-looked up. It takes 16 bytes for each unexpired id, in sorted arrays that are merged geometrically,
-behind a dictionary of the newest ids (O'Neil et al., *The Log-Structured Merge-Tree*, 1996).
+`remembered`). This index caches them for one process, and is filled when an id is first
+looked up. It takes 16 bytes for each unexpired id, in sorted runs that a thread merges geometrically,
+behind a dictionary of the newest ids (O'Neil et al., *The Log-Structured Merge-Tree*, 1996). Long runs
+are in files without a name beside the log, so they need no memory.
 
 The index gives candidate positions only. The rows at these positions are then read and verified, so
 a clash of the 64-bit hashes costs a read and changes nothing. An SQL index on the ids would cost ten
@@ -15,12 +16,14 @@ a lock: no two methods may run at once on one index.
 """
 
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.base.ids import Lsn
 from penstock.log.block import (
@@ -30,6 +33,7 @@ from penstock.log.block import (
     DedupHashes,
     verify_dedup_hashes,
 )
+from penstock.log.sorted_run import PART_COUNT, SortedRun, Words, merged, run_of
 
 RECENT_COUNT: Final = 65_536
 """Ids that are kept in the dictionary before they are sorted into an array."""
@@ -38,7 +42,7 @@ _GROWTH: Final = 4
 _SELECT: Final = "SELECT first, records, appended_s, prints_digest, prints"
 _STORED: Final = np.dtype([("hash", "<u8"), ("rest", "V8"), ("body", f"V{BODY_HASH_BYTES}")])
 
-Words = npt.NDArray[np.uint64]
+_NOTHING: Final[Words] = np.empty(0, np.uint64)
 
 
 class SeenRequest(NamedTuple):
@@ -49,11 +53,26 @@ class SeenRequest(NamedTuple):
     appended_s: int
 
 
-class SortedRun(NamedTuple):
-    """Two arrays of one length: the first 64 bits of ids' hashes, sorted, and their positions."""
+class _Merge(threading.Thread):
+    """Makes one run of several, which stay in use meanwhile; appends wait for a short time only, however many ids there are.
 
-    hashes: Words
-    positions: Words
+    Attributes:
+        place: The place of the runs among all runs.
+        merged: The run that takes this place; None if there was no room for it.
+    """
+
+    def __init__(self, runs: Sequence[SortedRun], place: slice, first: int, folder: Path) -> None:
+        super().__init__(name="penstock-ids", daemon=True)
+        self.place = place
+        self.merged: SortedRun | None = None
+        self._runs = runs[place]
+        self._first = first
+        self._folder = folder
+
+    def run(self) -> None:
+        """Merge."""
+        with suppress(OSError, MemoryError):  # the disk may have room for a later merge
+            self.merged = merged(self._runs, self._first, self._folder)
 
 
 class RequestIdIndex:
@@ -61,9 +80,12 @@ class RequestIdIndex:
 
     def __init__(self, file: str, retention_s: int) -> None:
         self._file = file
+        self._folder = Path(file).parent
         self._retention_s = retention_s
         self._recent: dict[int, int] = {}
-        self._runs: list[SortedRun] = []  # from large to small
+        self._runs: list[SortedRun] = []  # from large to small, but for the newest
+        self._merge: _Merge | None = None  # until then, runs are only added behind its place
+        self._expired = 0  # no record before this position is known any longer
         self._ages: deque[tuple[int, int]] = deque()  # (end, seconds): nothing below is younger
         self._newest_s = 0
         self._known = Lsn(0)
@@ -72,9 +94,8 @@ class RequestIdIndex:
         """Read the ids up to `end` that other processes have appended, or earlier runs."""
         if self._known >= end:
             return
-        hashes = [np.empty(0, np.uint64)]
-        positions = [np.empty(0, np.uint64)]
-        newest_s = 0
+        hashes, positions = [_NOTHING], [_NOTHING]
+        count, newest_s = 0, 0
         for table in ("remembered", "block"):
             rows = connection.execute(
                 f"{_SELECT} FROM {table} WHERE first >= ? ORDER BY first", (self._known,)
@@ -83,8 +104,17 @@ class RequestIdIndex:
                 verify_dedup_hashes(row, self._file)
                 hashes.append(np.frombuffer(row.hashes, _STORED)["hash"].copy())
                 positions.append(np.arange(row.first, row.first + row.records, dtype="u8"))
+                count += row.records
                 newest_s = max(newest_s, row.appended_s)
-        self._add(SortedRun(np.concatenate(hashes), np.concatenate(positions)), newest_s, now_s)
+                if count >= PART_COUNT:
+                    self._put(np.concatenate(hashes), np.concatenate(positions), newest_s, now_s)
+                    self._known = Lsn(row.first + row.records)
+                    hashes, positions, count = [_NOTHING], [_NOTHING], 0
+        if count > RECENT_COUNT:
+            self._put(np.concatenate(hashes), np.concatenate(positions), newest_s, now_s)
+        else:
+            added = np.concatenate(hashes).tolist()
+            self._add(added, np.concatenate(positions).tolist(), newest_s, now_s)
         self._known = end
 
     def seen(
@@ -108,49 +138,62 @@ class RequestIdIndex:
 
     def learn(self, id_hashes: Sequence[bytes], first: Lsn, now_s: int) -> None:
         """Add the ids that this process has just appended from `first` on, and committed."""
-        hashes = _words(id_hashes)
-        end = Lsn(first + len(hashes))
-        self._add(SortedRun(hashes, np.arange(first, end, dtype=np.uint64)), now_s, now_s)
+        end = Lsn(first + len(id_hashes))
+        self._add(_words(id_hashes), range(first, end), now_s, now_s)
         self._known = end
 
-    def _add(self, added: SortedRun, newest_s: int, now_s: int) -> None:
+    def _add(
+        self, hashes: Sequence[int], positions: Sequence[int], newest_s: int, now_s: int
+    ) -> None:
         """Add ids in any order: to the dictionary, or to the sorted runs if they do not fit there."""
-        hashes = added.hashes.tolist()
         clash = not self._recent.keys().isdisjoint(hashes) or len(set(hashes)) < len(hashes)
         if clash or len(self._recent) + len(hashes) > RECENT_COUNT:
-            self._merge(added, max(newest_s, self._newest_s), now_s)
+            self._put(np.array(hashes, np.uint64), np.array(positions, np.uint64), newest_s, now_s)
         else:
-            self._recent.update(zip(hashes, added.positions.tolist(), strict=True))
+            self._recent.update(zip(hashes, positions, strict=True))
             self._newest_s = max(newest_s, self._newest_s)
 
-    def _merge(self, added: SortedRun, newest_s: int, now_s: int) -> None:
-        """Merge the dictionary, new ids and the runs of like size into one run; drop expired ids."""
+    def _put(self, hashes: Words, positions: Words, newest_s: int, now_s: int) -> None:
+        """Make a run of the dictionary and of new ids."""
         count = len(self._recent)
-        recent = SortedRun(
-            np.fromiter(self._recent.keys(), np.uint64, count),
-            np.fromiter(self._recent.values(), np.uint64, count),
-        )
+        recent = np.fromiter(self._recent.keys(), np.uint64, count)
+        places = np.fromiter(self._recent.values(), np.uint64, count)
+        run = run_of(np.concatenate([recent, hashes]), np.concatenate([places, positions]))
+        self._runs.append(run)
+        self._ages.append((run.last + 1, max(newest_s, self._newest_s)))
         self._recent.clear()
         self._newest_s = 0
-        merging = [recent, added]
-        count += len(added.hashes)
-        # Each run stays _GROWTH times as long as the next one, so there are O(log ids) of them.
-        while self._runs and len(self._runs[-1].hashes) < _GROWTH * count:
-            merging.append(self._runs.pop())
-            count += len(merging[-1].hashes)
-        self._runs.append(_sorted(merging))
-        self._ages.append((int(added.positions.max(initial=0)) + 1, newest_s))
-        expired = 0
-        while self._ages and self._ages[0][1] <= now_s - self._retention_s:
-            expired, _ = self._ages.popleft()
-        if expired:
-            self._runs = [_from_position(run, expired) for run in self._runs]
+        self._tidy(now_s)
 
-    def _candidates(self, hashes: Words) -> list[int]:
+    def _tidy(self, now_s: int) -> None:
+        """Take over a merge that has ended, forget runs whose ids have all expired, and begin the next merge."""
+        if self._merge is not None:
+            if self._merge.is_alive():
+                return
+            if self._merge.merged is not None:
+                self._runs[self._merge.place] = [self._merge.merged]
+            self._merge = None
+        while self._ages and self._ages[0][1] <= now_s - self._retention_s:
+            self._expired, _ = self._ages.popleft()
+        self._runs = [run for run in self._runs if run.last >= self._expired]
+        # Each run stays _GROWTH times as long as the next one, so there are O(log ids) of them. Expired ids go with a merge.
+        begin = end = len(self._runs)
+        count = 0
+        while begin and (not count or len(self._runs[begin - 1].hashes) < _GROWTH * count):
+            begin -= 1
+            count += len(self._runs[begin].hashes)
+        if end - begin > 1:
+            merge = _Merge(self._runs, slice(begin, end), self._expired, self._folder)
+            with suppress(RuntimeError):  # the system allows no further thread now
+                merge.start()
+                self._merge = merge
+
+    def _candidates(self, hashes: Sequence[int]) -> list[int]:
         """Return, in order, the positions at which an id with one of these hashes was appended."""
         recent = self._recent
-        candidates = {recent[word] for word in recent.keys() & hashes.tolist()} if recent else set()
-        wanted = np.sort(hashes)
+        candidates = {recent[word] for word in recent.keys() & hashes} if recent else set()
+        # Arrays are made where there are runs: for few ids, to make one takes longer than all the rest.
+        wanted = np.sort(np.array(hashes, np.uint64)) if self._runs else _NOTHING
         for run in self._runs:
             if not len(run.hashes):  # all of its ids have expired
                 continue
@@ -188,18 +231,6 @@ class RequestIdIndex:
         return None
 
 
-def _words(id_hashes: Sequence[bytes]) -> Words:
-    """Return the first 64 bits of each id hash, uint64, shape (hashes,)."""
-    return np.frombuffer(b"".join(id_hashes), np.uint64)[::2]
-
-
-def _sorted(runs: Sequence[SortedRun]) -> SortedRun:
-    hashes = np.concatenate([run.hashes for run in runs])
-    positions = np.concatenate([run.positions for run in runs])
-    order = np.argsort(hashes, kind="stable")
-    return SortedRun(hashes[order], positions[order])
-
-
-def _from_position(run: SortedRun, first: int) -> SortedRun:
-    kept = run.positions >= first
-    return SortedRun(run.hashes[kept], run.positions[kept])
+def _words(id_hashes: Sequence[bytes]) -> list[int]:
+    """Return the first 64 bits of each id hash."""
+    return memoryview(b"".join(id_hashes)).cast("Q")[::2].tolist()

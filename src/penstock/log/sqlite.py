@@ -31,7 +31,6 @@ from penstock.errors import (
     Corrupt,
     LogUnavailable,
     PenstockError,
-    RecordTooLarge,
     RequestConflict,
     Truncated,
 )
@@ -52,6 +51,7 @@ from penstock.log.database import (
     INSERT_BLOCK,
     LOCK_TIMEOUT_MS,
     Database,
+    delete_expired_ids,
     delete_some_blocks,
     end_of,
     newest_append_s,
@@ -59,7 +59,7 @@ from penstock.log.database import (
 )
 from penstock.log.request_id_index import RequestIdIndex, SeenRequest
 from penstock.log.schedule import ScheduledEntry
-from penstock.model.request import call_in, uncancelled_body
+from penstock.model.request import call_in, check_size, uncancelled_body
 
 GROUP_BYTES: Final = 16_777_216
 """A group takes no further call once its bodies have this many bytes."""
@@ -118,10 +118,7 @@ def pending_append(
     sizes = [len(entry.body) for entry in entries]
     if record_bytes_max is not None and max(sizes, default=0) > record_bytes_max:
         largest = entries[sizes.index(max(sizes))]
-        raise RecordTooLarge(
-            f"request {largest.request_id!r}: the body has {max(sizes)} bytes, "
-            f"the limit is {record_bytes_max}"
-        )
+        check_size(largest.body, record_bytes_max, str(largest.request_id))
     id_hashes = id_hashes_of([entry.request_id for entry in entries], seed)
     hashes_of = whole_body_hashes_of if by_whole_bodies else body_hashes_of
     body_hashes = hashes_of([entry.body for entry in entries], seed)
@@ -741,9 +738,8 @@ class SqliteLog:
         start = start_of(connection)
         before = max(min(before, end_of(connection)), start)
         if before > start:
-            oldest_s = now_s - self._retention_s
             connection.execute("UPDATE position SET start = ?", (before,))
-            connection.execute("DELETE FROM remembered WHERE appended_s <= ?", (oldest_s,))
+            delete_expired_ids(connection, now_s - self._retention_s)
         return before
 
     def _delete_blocks(self, before: Lsn) -> None:

@@ -239,7 +239,8 @@ class Topic:
                         "enable.partition.eof": False,
                         "isolation.level": "read_uncommitted",  # the other one waits for transactions of others
                         "check.crcs": True,
-                        "fetch.wait.max.ms": 100,
+                        # A broker answers as soon as there is a message, so the wait only bounds the questions at rest.
+                        "fetch.wait.max.ms": 500,
                         "fetch.error.backoff.ms": 100,
                     }
                 )

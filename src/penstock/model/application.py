@@ -5,13 +5,11 @@ The construction of an `App` resolves every annotation and reports all mistakes 
 """
 
 import decimal
-import difflib
 import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field
 from inspect import Parameter
 from types import FunctionType
 from typing import Any, Final, overload
@@ -20,6 +18,7 @@ import msgspec
 
 from penstock.base.case_twins import case_twins
 from penstock.base.ids import EntityKey, Fingerprint, fingerprint_of
+from penstock.base.near_names import did_you_mean
 from penstock.base.schema import entities_in, reference_type
 from penstock.base.subject_keys import SubjectKeys
 from penstock.errors import ConfigError, DefinitionError, RequestError, Unencodable
@@ -264,8 +263,7 @@ BUILT_IN: Final = {
 """The signatures of the methods that each entity has, by name."""
 
 
-@dataclass(slots=True)
-class Members:
+class Members(msgspec.Struct):
     """The members of an application.
 
     Attributes:
@@ -275,13 +273,13 @@ class Members:
         views: The views that databases and search indexes show.
     """
 
-    classes: dict[str, type] = field(default_factory=dict)
-    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    effects: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    migrations: list[Callable[..., Any]] = field(default_factory=list)
-    flowing: list[StreamMember | Flow[Any]] = field(default_factory=list)
-    interfaces: list[EntityInterface] = field(default_factory=list)
-    views: list[View] = field(default_factory=list)
+    classes: dict[str, type] = msgspec.field(default_factory=dict)
+    functions: dict[str, Callable[..., Any]] = msgspec.field(default_factory=dict)
+    effects: dict[str, Callable[..., Any]] = msgspec.field(default_factory=dict)
+    migrations: list[Callable[..., Any]] = msgspec.field(default_factory=list)
+    flowing: list[StreamMember | Flow[Any]] = msgspec.field(default_factory=list)
+    interfaces: list[EntityInterface] = msgspec.field(default_factory=list)
+    views: list[View] = msgspec.field(default_factory=list)
 
 
 def sort_out(members: Sequence[Any], complaints: list[str], place: str) -> Members:
@@ -448,7 +446,8 @@ class App:
             *take_migrations(own.migrations, own.classes, self.topology.rows),
             *resolver.complaints,
         ]
-        self.routes = routes_of(self.entities, self.functions, complaints)
+        has_tables = bool(self.topology.tables)
+        self.routes = routes_of(self.entities, self.functions, complaints, has_tables=has_tables)
         self.limits = limits_of(self.entities, self.functions, self.topology.streams, complaints)
         self.time_limits = declare_times(
             self.entities, self.functions, self.topology.workflows, complaints
@@ -849,10 +848,5 @@ def _present_context() -> Context:
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Return the message about a name that does not exist, with names that are similar."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=3)
-    hint = (
-        f"; did you mean {' or '.join(near)}?"
-        if near
-        else f"; there are {', '.join(names) or 'none'}"
-    )
+    hint = did_you_mean(name, names) or f"; there are {', '.join(names) or 'none'}"
     return f"there is no {what} {name!r}{hint}"

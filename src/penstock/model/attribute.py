@@ -2,28 +2,27 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class ReferenceMarker:
+
+class ReferenceMarker(msgspec.Struct, frozen=True):
     """The value of `reference(…)`, which says more about an attribute with references."""
 
     exists: bool
     default: Any
 
 
-@dataclass(frozen=True, slots=True)
-class UniqueMarker:
+class UniqueMarker(msgspec.Struct, frozen=True):
     """The value of `unique()`, which says that no two entities have the same value of an attribute."""
 
     default: Any
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredIndex:
+class DeclaredIndex(msgspec.Struct, frozen=True):
     """The value of `index(…)`, or of `unique(…)` about named attributes."""
 
     attributes: tuple[str, ...]
@@ -32,16 +31,14 @@ class DeclaredIndex:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class FormerName:
+class FormerName(msgspec.Struct, frozen=True):
     """The value of `was(…)`, which names the attribute that had the values before."""
 
     name: str
     default: Any
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultFactory:
+class DefaultFactory(msgspec.Struct, frozen=True):
     """A default from `field(default_factory=…)`: `create` calls it for each entity without a value."""
 
     make: Callable[[], Any]

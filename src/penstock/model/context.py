@@ -20,6 +20,7 @@ from penstock.errors import (
     AlreadyExists,
     IntegrityError,
     NoSuchEntity,
+    OperationalError,
     OutsideTransaction,
     PenstockError,
     Unencodable,
@@ -97,7 +98,7 @@ class Transaction:
         deleted: The deleted entities, numbered in the order of their first deletion.
         blocks: The open blocks (`savepoint.Block`), outermost first.
         awake: The live entities that do not sleep; unused before the first block opens.
-        damage: The error of a damaged entity, for which the request is not responsible.
+        damage: The error of a state that cannot be read, for which the request is not responsible.
         outlets: The application, where the runtime takes events and requests of handlers; else None.
         outbox: The events and requests that leave the transaction when it takes effect.
         turn: The number of the running turn of a task's handler, from 1; each has its own randomness. Else 0.
@@ -158,7 +159,7 @@ class Transaction:
         self._derived: dict[int, DerivedValues] = {}
         self.turn = 0
         self._doom: PenstockError | None = None
-        self.damage: IntegrityError | None = None
+        self.damage: IntegrityError | OperationalError | None = None
         self.outlets: Outlet | None = None
         self.outbox: list[Emission | Dispatch] = []
         self.step: RunningStep | None = None

@@ -14,8 +14,10 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import MISSING, Field, dataclass, field
+from dataclasses import MISSING, Field
 from typing import Any, ClassVar, Final
+
+import msgspec
 
 from penstock.base.annotations import annotations_of, signature_of
 from penstock.base.syntax import parse, place_of_class
@@ -36,8 +38,7 @@ _UNCALLED: Final = {
 """The functions that mark an attribute, by their names and modules, with their usual arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Creation:
+class Creation(msgspec.Struct, frozen=True):
     """A method of every class that makes an entity; all that code of Penstock must know of it, except how it does that.
 
     Attributes:
@@ -99,21 +100,27 @@ class KeyMarker:
 _MARKERS: Final = (FormerName, KeyMarker, ReferenceMarker, UniqueMarker)
 
 
-@dataclass(slots=True)
-class Declaration:
-    """The declaration of a class, read when it is defined; its annotations are not resolved yet."""
+class Declaration(msgspec.Struct):
+    """The declaration of a class, read when it is defined; its annotations are not resolved yet.
+
+    Attributes:
+        sources: The name, the annotation and the class of each attribute.
+        assigned: The literals that `__init__` assigns, by attribute.
+        plain_fields: The attributes that are written as `field()` and the like.
+        internal: Names of `RESERVED`; None: the whole class.
+    """
 
     key_name: str = ""
-    sources: list[tuple[str, Any, type]] = field(default_factory=list)  # name, annotation, owner
-    defaults: dict[str, Any] = field(default_factory=dict)
-    must_exist: list[str] = field(default_factory=list)
-    indexes: dict[str, DeclaredIndex] = field(default_factory=dict)
-    former_names: dict[str, str] = field(default_factory=dict)
-    assigned: dict[str, Any] = field(default_factory=dict)  # literals that `__init__` assigns
-    plain_fields: list[str] = field(default_factory=list)  # written as `field()` and the like
+    sources: list[tuple[str, Any, type]] = msgspec.field(default_factory=list)
+    defaults: dict[str, Any] = msgspec.field(default_factory=dict)
+    must_exist: list[str] = msgspec.field(default_factory=list)
+    indexes: dict[str, DeclaredIndex] = msgspec.field(default_factory=dict)
+    former_names: dict[str, str] = msgspec.field(default_factory=dict)
+    assigned: dict[str, Any] = msgspec.field(default_factory=dict)
+    plain_fields: list[str] = msgspec.field(default_factory=list)
     initializer: Callable[..., None] | None = None
-    internal: frozenset[str] | None = frozenset()  # of `RESERVED`; None: the whole class
-    complaints: list[str] = field(default_factory=list)
+    internal: frozenset[str] | None = frozenset()
+    complaints: list[str] = msgspec.field(default_factory=list)
 
 
 def where_of(thing: Any) -> str:

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
+import msgspec
+
 from penstock.errors import (
     ConfigError,
     DefinitionError,
@@ -103,8 +105,7 @@ class Outcome(Generic[T]):
         return self.status == "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class EffectPlan:
+class EffectPlan(msgspec.Struct, frozen=True):
     """The declaration of an effect.
 
     Attributes:

@@ -15,6 +15,7 @@ from penstock.base.ids import EntityKey
 from penstock.base.key_text import KEY_BYTES_MAX, decode_key, encode_key
 from penstock.base.lowering import Lower, alike, changed_part, lower_of, place_in
 from penstock.base.misfit import misfit_of, place_of
+from penstock.base.near_names import did_you_mean
 from penstock.base.record import simplified
 from penstock.base.schema import (
     ENCODER,
@@ -329,10 +330,8 @@ class EntityType:
         attributes = dict(zip(self._names, restored[1:], strict=True))
         for name, value in attributes.items():
             if not alike(values[name], value):
-                path, part = changed_part(values[name], value)
-                what = name_of(self.attributes[name])
-                what = f": {what} cannot" if path else f" is {what} and cannot"
-                raise Unencodable(f"{self.name}.{name}{path}{what} hold {shown(part)}")
+                change = _change_of(values[name], value, self.attributes[name])
+                raise Unencodable(f"{self.name}.{name}{change}")
         # Encoded from the restored values: `1` and `True`, or a subclass, would else have two
         # encodings.
         after = self._packed(attributes)
@@ -354,8 +353,8 @@ class EntityType:
                     checked = self._checked_types[index]
                     msgspec.msgpack.decode(new[index + 1], type=checked, dec_hook=decode_reference)
                 except (msgspec.MsgspecError, RecursionError) as misfit:
-                    what = misfit_of(reason_of(misfit)).at(f"{self.name}.{name}")
-                    raise Unencodable(what) from misfit
+                    what = misfit_of(reason_of(misfit)).explained(self.attributes[name])
+                    raise Unencodable(what.at(f"{self.name}.{name}")) from misfit
         try:
             return self._decode(after)  # type: ignore[no-any-return]
         except (msgspec.MsgspecError, RecursionError) as misfit:
@@ -381,10 +380,10 @@ class EntityType:
                 # As in a whole row: `1` and `True`, or a subclass, would else have two encodings.
                 data = _encode(restored if lower is None else lower(restored))
             except (msgspec.MsgspecError, *UNENCODABLE) as error:
-                raise Unencodable(misfit_of(reason_of(error)).at(f"{self.name}.{name}")) from error
+                what = misfit_of(reason_of(error)).explained(annotation)
+                raise Unencodable(what.at(f"{self.name}.{name}")) from error
             if not alike(value, restored):
-                what = name_of(annotation)
-                raise Unencodable(f"{self.name}.{name} is {what} and cannot hold {shown(value)}")
+                raise Unencodable(f"{self.name}.{name}{_change_of(value, restored, annotation)}")
             made[places[name]] = data
         return made
 
@@ -500,11 +499,10 @@ class EntityType:
     def _explain(self, complaint: str) -> str:
         """Replace msgspec's path into the row by the attribute's name."""
         index, misfit = place_of(complaint)
-        return (
-            f"{self.name}: {misfit}"
-            if not index  # without the tag
-            else misfit.at(f"{self.name}.{self._names[index - 1]}")
-        )
+        if not index:  # without the tag
+            return f"{self.name}: {misfit}"
+        name = self._names[index - 1]
+        return misfit.explained(self.attributes[name]).at(f"{self.name}.{name}")
 
     def _misfit(self, values: Mapping[str, Any], error: Exception) -> str:
         """Say which attribute is at fault."""
@@ -513,9 +511,11 @@ class EntityType:
             return f"{self.name} lacks its attribute {', '.join(missing)}"
         extra = [name for name in values if name not in self._all_names]
         if extra:
+            first = extra[0]
+            near = did_you_mean(first, self._all_names) if type(first) is str else ""
             return (
-                f"{self.name} declares no attribute {', '.join(extra)}; declare it in the class with its type, as in "
-                f"{extra[0]}: int = 0"
+                f"{self.name} declares no attribute {', '.join(extra)}{f'{near} Or' if near else ';'} declare it in the "
+                f"class with its type, as in {first}: int = 0"
             )
         for name in self._names:
             try:
@@ -595,6 +595,13 @@ class EntityType:
         if self.key_is_text and type(key) is str:  # checked when the reference was made
             return key
         return self.key_text(key)
+
+
+def _change_of(value: Any, stored: Any, annotation: Any) -> str:
+    """Return the end of a message about an attribute, behind its name, that decoding changes."""
+    path, change = changed_part(value, stored)
+    what = name_of(annotation)
+    return f"{path}: {what} {change}" if path else f" is {what} and {change}"
 
 
 def row_head(tag: int, width: int) -> bytes:

@@ -26,7 +26,7 @@ from penstock.base.schema import ENCODER
 from penstock.errors import RequestError
 from penstock.model.application import unknown
 from penstock.model.streams.stream import Stream, type_name
-from penstock.model.value_filter import ValueFilter, has_filter, value_filter
+from penstock.model.value_filter import ValueFilter, has_filter, texts_of_filters, value_filter
 
 FOLLOW_FIELDS: Final = ("from", "limit", "wait", "ticket")
 """The fields of the query string of a follower that are no filters."""
@@ -48,6 +48,19 @@ class EventFilter:
     def part_of(self, events: list[Any]) -> list[Any]:
         """Return the stored events that fit."""
         return [event for event in events if any(fits(event) for fits in self._tests)]
+
+
+def follow_texts(where: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts that stand for the values of filters, by the names of fields.
+
+    Raises:
+        RequestError: No filter can have such a name or value.
+    """
+    if taken := [name for name in where if name in FOLLOW_FIELDS]:
+        raise RequestError(
+            f"a stream is not filtered by {taken[0]}, which means something else to a gateway; look at the events in the loop"
+        )
+    return texts_of_filters(where)
 
 
 def event_filter(stream: Stream[Any], texts: Mapping[str, str]) -> EventFilter:

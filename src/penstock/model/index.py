@@ -10,7 +10,7 @@ The rows change at the end of a transaction (`IndexChanges`), for the entities t
 
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from hashlib import blake2b
 from heapq import merge
 from itertools import islice
@@ -163,8 +163,7 @@ def index(*attributes: str, order: str | None = None) -> "_IndexOf":
     return cast("_IndexOf", declared)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """An attribute of an index.
 
     Attributes:
@@ -470,7 +469,7 @@ class Index:
         group = []
         for part, value in zip(self._parts, values, strict=True):
             try:
-                group.append(part.ordered(value))
+                group.append(self._bytes_of(part, value))
             except Unencodable as error:
                 raise Unencodable(f"{self.label}: {part.name}: {error}") from error
         if self.is_unique and NONE in group:
@@ -501,9 +500,20 @@ class Index:
     def _now(self, values: Mapping[str, Any], parts: Iterable[_Part]) -> bytes:
         """Return the bytes of attributes that a handler may have changed in any way."""
         try:
-            return b"".join([part.ordered(values[part.name]) for part in parts])
+            return b"".join([self._bytes_of(part, values[part.name]) for part in parts])
         except KeyError as error:
             raise Unencodable(f"{self.entity_type.name} lacks its attribute {error}") from error
+
+    def _bytes_of(self, part: _Part, value: Any) -> bytes:
+        """Return the bytes of a value that code of the application has given."""
+        try:
+            return part.ordered(value)
+        except Unencodable as error:
+            try:  # an attribute may hold a value that is stored as one of another type, such as 3 for 3.0
+                stored = self.entity_type.encode_some({part.name: value})[part.place]
+            except Unencodable:
+                raise error from None
+            return part.ordered(part.decode(msgspec.Raw(stored)))
 
 
 def prefix_of(place: str) -> str:

@@ -24,9 +24,10 @@ tests and runtimes without a gateway have no such limits.
 import inspect
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from penstock.errors import RequestError
 from penstock.model.declaration import caller_place, where_of
@@ -59,8 +60,7 @@ _TARGET: Final = re.compile(rf"\*|{STREAMS}{STREAM_NAME.pattern}|[^\W\d]\w*(\.[^
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """A limit; either `rate_per_s` or `at_once` is 0.
 
     Attributes:
@@ -198,7 +198,7 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
                 f"{part!r} begins with no target; write *, a class, Class.method, a function or "
                 f"{STREAMS}NAME first"
             )
-        limits.append(replace(parse_limit(bound), target=target))
+        limits.append(msgspec.structs.replace(parse_limit(bound), target=target))
     return tuple(limits)
 
 
@@ -213,7 +213,7 @@ def limits_of(
     for target, where, texts in _declarations(entities, functions, streams):
         for text in texts:
             try:
-                declared = replace(parse_limit(text), target=target)
+                declared = msgspec.structs.replace(parse_limit(text), target=target)
             except RequestError as error:
                 complaints.append(f"{where}: {target}: {error}")
                 continue

@@ -1,8 +1,9 @@
 """Paths of the registry: `/stock/Item`, `/orders/streams/paid`, `/stock/portals/take`."""
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from penstock.errors import DefinitionError
 
@@ -16,8 +17,7 @@ _PATH: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryPath:
+class RegistryPath(msgspec.Struct, frozen=True):
     """The path of an entity class, a stream or a portal.
 
     Attributes:

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock import errors
 from penstock.base.ids import Epoch, Lsn, RequestId
+from penstock.base.misfit import misfit_of
 from penstock.base.stored_type import decode_stored
 from penstock.model.application import App
 from penstock.model.call import Call, Calling, returns_of
@@ -49,7 +50,16 @@ def decode_result(data: bytes, returns: Any) -> Any:
     try:
         return decode_stored(data, returns)
     except msgspec.ValidationError as error:
-        raise errors.Unencodable(f"the result does not fit its annotation: {error}") from error
+        raise unfit_result(error, returns) from error
+
+
+def unfit_result(error: msgspec.ValidationError, returns: Any) -> errors.Unencodable:
+    """Return the error about a result that cannot be read as `returns` says."""
+    misfit = misfit_of(str(error)).explained(returns)
+    return errors.Unencodable(
+        f"the request is done, but its result does not fit the annotation of its handler{misfit.at('')}; "
+        "correct the annotation, or the result"
+    )
 
 
 class Runtime(Protocol):

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.encoder import Encoder
-from penstock.errors import RequestError
+from penstock.errors import RecordTooLarge, RequestError
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -31,6 +31,9 @@ class Request(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """The stream of an append; None for a call."""
         return None if self.entity else self.key
 
+
+RECORD_BYTES_MAX: Final = 1 << 20
+"""The default of the setting `record_bytes_max`."""
 
 _FIVE_ELEMENTS: Final = b"\x95"
 _SIX_ELEMENTS: Final = b"\x96"
@@ -59,6 +62,20 @@ _EVENTS: Final = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _DECODER: Final = msgspec.msgpack.Decoder(Request)
 _ELEMENTS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _ENCODER: Final = Encoder()
+
+
+def check_size(body: bytes, most: int, request_id: str = "") -> None:
+    """Check that the body of a request is not longer than the setting `record_bytes_max` allows.
+
+    Args:
+        request_id: The id of the request, for the message, if it has one already.
+
+    Raises:
+        RecordTooLarge: It is longer.
+    """
+    if len(body) > most:
+        name = f"request {request_id!r}" if request_id else "the request"
+        raise RecordTooLarge(f"{name} takes {len(body)} bytes, more than record_bytes_max = {most}")
 
 
 def encode_request(request: Request) -> bytes:

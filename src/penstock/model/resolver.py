@@ -289,8 +289,8 @@ def default_complaint(default: Any, annotation: Any) -> str | None:
         return f"the default does not fit: {error}"
     if alike(default, stored):
         return None
-    path, part = changed_part(default, stored)
-    return f"the default does not fit: {part!r}{f' at {path}' if path else ''}"
+    path, change = changed_part(default, stored)
+    return f"the default does not fit{path}: {name_of(annotation)} {change}"
 
 
 def default_complaints(entity_type: EntityType) -> list[str]:

@@ -13,9 +13,10 @@ This module checks patterns when the application is built. The gateway serves th
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar, get_args
+
+import msgspec
 
 from penstock.base.webhook_signature import Form
 from penstock.model.declaration import CREATIONS, caller_place
@@ -41,14 +42,42 @@ _TAKEN: Final = frozenset(
         *("healthz", "readyz", "metrics", "openapi.json", "docs", "console"),
     }
 )
+_OF_TABLES: Final = "GET /tables/{}"
+_OWN: Final = frozenset(
+    {
+        *(
+            "GET /deployments",
+            "GET /failed",
+            "POST /at",
+            "POST /at/{}",
+            "DELETE /at/{}",
+            "POST /read",
+            "GET /search/{}",
+            _OF_TABLES,
+        ),
+        *("GET /export/{}", "GET /export/streams/{}", "POST /failed", "POST /resume"),
+        *("POST /deployments", "GET /deployments/{}", "POST /imports", "POST /flow", "GET /flow"),
+        *(
+            "POST /views",
+            "GET /views",
+            "POST /captures",
+            "GET /captures",
+            "POST /effects",
+            "GET /effects",
+        ),
+        *("POST /schedules", "GET /schedules", "POST /erasures", "GET /erasures"),
+        *("POST /partitions", "GET /partitions"),
+    }
+)
+"""The gateway's other paths, with their verbs; a name in them is `{}`. An application may have these paths with other verbs."""
+
 _TOLERANCE_MAX_S: Final = 86_400.0
 _ANYTHING: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class SignedBy:
+class SignedBy(msgspec.Struct, frozen=True):
     """Who signs the requests of a path; see `signed_by`.
 
     Attributes:
@@ -85,8 +114,7 @@ def signed_by(
     return SignedBy(secrets, form, tolerance.total_seconds())
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(msgspec.Struct, frozen=True):
     """The arguments of one `@route`."""
 
     patterns: tuple[str, ...]
@@ -97,8 +125,7 @@ class Declared:
     signed: SignedBy | None
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """A path of an application.
 
     Attributes:
@@ -186,8 +213,7 @@ def route(
     return mark
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(msgspec.Struct, frozen=True):
     """The method or function of a route, with the facts that its patterns are checked against."""
 
     entity: str
@@ -201,18 +227,32 @@ class _Target:
 
 
 def routes_of(
-    entities: Mapping[str, EntityType], functions: Mapping[str, Signature], complaints: list[str]
+    entities: Mapping[str, EntityType],
+    functions: Mapping[str, Signature],
+    complaints: list[str],
+    *,
+    has_tables: bool,
 ) -> tuple[Route, ...]:
-    """Return the routes of an application's members, and add mistakes to the complaints."""
+    """Return the routes of an application's members, and add mistakes to the complaints.
+
+    Args:
+        has_tables: Whether the application publishes tables; else it may have their path.
+    """
     routes: list[Route] = []
     for target, verb, path, declared in _declarations(entities, functions):
         wrong = list(_complaints_of(target, verb, path, declared))
         complaints += [f"{target.where}: {verb} {path}: {complaint}" for complaint in wrong]
         if not wrong:
             routes.append(_route(target, verb, path, declared))
-    taken: dict[tuple[str, ...], Route] = {}
+    taken: dict[str, Route] = {}
+    own = _OWN if has_tables else _OWN - {_OF_TABLES}
     for route in routes:
-        shape = (route.verb, *("{}" if part[0] == "{" else part for part in route.segments))
+        parts = ("{}" if part[0] == "{" else part for part in route.segments)
+        shape = f"{route.verb} /{'/'.join(parts)}"
+        if shape in own:
+            complaints.append(
+                f"{route.where}: {route.verb} {route.path} is the gateway's own; choose another path"
+            )
         other = taken.setdefault(shape, route)
         if other is not route:
             complaints.append(f"{route.where}: {route.verb} {route.path} is taken by {other.where}")
@@ -231,7 +271,7 @@ def _declarations(
         for name, signature in entity_type.methods.items():
             target = _target_of(entity_type.name, name, entity_type.key_name, signature)
             internal = name in entity_type.internal
-            yield from _of_function(replace(target, internal=internal), signature)
+            yield from _of_function(msgspec.structs.replace(target, internal=internal), signature)
     for name, signature in functions.items():
         yield from _of_function(_target_of("", name, "", signature), signature)
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.base.given_type import GivenType, RepeatedNames
+from penstock.base.given_type import GivenType, RepeatedNames, refuse_rounded
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.lowering import lower_of, lower_reply, place_in
 from penstock.base.misfit import misfit_of, place_of
@@ -198,8 +198,26 @@ class Signature:
             raise RequestError(f"{self.name}: {error}") from error
         # The encoded arguments must be readable when the request runs, perhaps much later; a caller
         # hears of it now.
-        self.decode(by_position, by_name)
+        self._refuse_rounded(by_position, by_name, self.decode(by_position, by_name))
         return by_position, by_name
+
+    def _refuse_rounded(
+        self,
+        positional: msgspec.Raw,
+        named: msgspec.Raw,
+        arguments: tuple[Sequence[Any], dict[str, Any]],
+    ) -> None:
+        """Refuse an integer that decoding has rounded to a float, with the name of its parameter."""
+        row, more = arguments  # an argument by position may be among those by name now
+        try:
+            refuse_rounded(positional, [*row, more])
+        except msgspec.ValidationError as error:
+            raise RequestError(f"{self.name}: {self._explain(str(error))}") from error
+        try:
+            refuse_rounded(named, {**more, NAMES: row})
+        except msgspec.ValidationError as error:
+            misfit = misfit_of(str(error))
+            raise RequestError(f"{self.name}: {str(misfit).removeprefix('.')}") from error
 
     def _encode_named(self, count: int, named: Mapping[str, Any], tag: object) -> msgspec.Raw:
         """Encode arguments by name behind those of the first parameters by position; `tag` is that of a creation's class."""
@@ -402,6 +420,7 @@ class Signature:
         Records in them must have no unknown fields. In the log they may: another version of the code had these fields.
         """
         arguments = self.decode(positional, named)
+        self._refuse_rounded(positional, named, arguments)
         if self._has_records is None:
             given = map(self._given_type, self.parameters.values())
             self._has_records = any(each.has_records for each in given)
@@ -489,7 +508,7 @@ class Signature:
             return msgspec.Raw(ENCODER.encode(lower(value) if lower else value))
         except UNENCODABLE as error:
             place = f"{parameter.name}{place_in(value)}"
-            raise RequestError(f"{self.name}: {place}: {error}") from error
+            raise RequestError(f"{self.name}: {place}: {reason_of(error)}") from error
 
     def _decode_open(self, positional: msgspec.Raw) -> list[Any]:
         """Decode each argument by itself, for a function that takes any number of arguments.

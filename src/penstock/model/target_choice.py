@@ -1,8 +1,9 @@
 """Targets as an application names them: the kind of store, without its address, which is a setting."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 POSTGRES_NAME_BYTES: Final = 63
 """PostgreSQL cuts longer names, so that two of them could become one."""
@@ -13,8 +14,7 @@ _RESERVED: Final = {"sqlite": "sqlite_"}
 _SYSTEM_COLUMNS: Final = frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"})
 
 
-@dataclass(frozen=True, slots=True)
-class TargetChoice:
+class TargetChoice(msgspec.Struct, frozen=True):
     """The kind of a view's target.
 
     Attributes:

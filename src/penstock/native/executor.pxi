@@ -399,3 +399,24 @@ cdef bint _are_kept(object isolation) except -1:
         and _system.get("stderr") is kept[9]
         and filters == filtered
     )
+
+
+def with_frames(handler, int frames):
+    """Return a handler of a signal that has so many more frames than the code that the signal interrupts.
+
+    It takes no frame itself. So it also runs where none is left, where each function of Python raises a `RecursionError`.
+    """
+    cdef bint is_running = False
+
+    def run(signal_number, frame):
+        nonlocal is_running
+        if is_running:
+            return
+        is_running = True
+        penstock_take_frames(-frames)
+        try:
+            handler(signal_number, frame)
+        finally:
+            penstock_take_frames(frames)
+            is_running = False
+    return run

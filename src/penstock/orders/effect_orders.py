@@ -13,8 +13,8 @@ import msgspec
 
 from penstock.base.ids import ONLY_PARTITION
 from penstock.engine.streams.derived_ids import order_id
-from penstock.errors import RequestError, TimedOut
-from penstock.journal.tail import JournalTail
+from penstock.errors import RequestError
+from penstock.journal.replies import await_reply
 from penstock.log.api import Entry
 from penstock.log.clock import wall_clock_us
 from penstock.model.waiting_effect import (
@@ -166,13 +166,8 @@ class EffectOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not driver_runs(place.settings.data):
             left = "the order is in the log, and takes effect when a driver runs"
         else:
-            with (
-                closing(directory.open_journal_of(app_name)) as journal,
-                closing(JournalTail(journal)) as tail,
-            ):
-                try:
-                    tail.wait((ONLY_PARTITION, lsn), int(max(0.0, timeout_s) * 1_000))
-                except TimedOut:
+            with closing(directory.open_journal_of(app_name)) as journal:
+                if await_reply(journal, (ONLY_PARTITION, lsn), timeout_s) is None:
                     left = "the order is in the log, and no driver has reached it yet"
         return msgspec.structs.replace(effects_state(place), left=left)
 

@@ -18,7 +18,7 @@ from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.engine.streams.derived_ids import MARK
 from penstock.errors import ConfigError, OperationalError, TimedOut
 from penstock.journal.api import Journal
-from penstock.journal.tail import JournalTail
+from penstock.journal.replies import await_reply
 from penstock.log.api import Entry, Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
@@ -230,16 +230,11 @@ def settled(settings: Config, lsn: Lsn, timeout_s: float, what: str) -> Reply:
         TimedOut: No driver has executed the record in time; it is durable, and takes effect later.
     """
     directory = DataDirectory(settings.data)
-    with (
-        closing(directory.open_journal_of(directory.app_name or "")) as journal,
-        closing(JournalTail(journal)) as tail,
-    ):
-        try:
-            return tail.wait((ONLY_PARTITION, lsn), int(max(0.0, timeout_s) * 1_000))
-        except TimedOut:
-            # The message of the tail speaks of a request, and says nothing of the order that stays.
-            late = f"{what} has not taken effect within {timeout_s:g} s; it is {durable(lsn)}"
-            raise TimedOut(late) from None
+    with closing(directory.open_journal_of(directory.app_name or "")) as journal:
+        reply = await_reply(journal, (ONLY_PARTITION, lsn), timeout_s)
+    if reply is None:
+        raise TimedOut(f"{what} has not taken effect within {timeout_s:g} s; it is {durable(lsn)}")
+    return reply
 
 
 def durable(lsn: int | None = None) -> str:

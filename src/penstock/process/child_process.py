@@ -18,10 +18,10 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, NoReturn
 
+import msgspec
 import psutil
 
 from penstock.process.process_limits import end_with_parent
@@ -43,8 +43,7 @@ _HELD_BACK: Final = (signal.SIGINT, signal.SIGTERM)
 Work = Callable[[IO[bytes]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True):
     """The limits of a child.
 
     Attributes:

@@ -30,6 +30,7 @@ from penstock.log.kafka_config import (
     refuse_own,
     topic_of,
 )
+from penstock.model.request import RECORD_BYTES_MAX
 from penstock.process import logs
 
 T = TypeVar("T")
@@ -154,7 +155,7 @@ class ViewConfig:
     rows_max: int = setting(1_000_000, "most rows of an answer", at_least=1)
     requests_max: int = setting(
         1_000_000,
-        "newest requests and replies that the view keeps, and newest events of each stream",
+        "newest requests, replies and epochs that the view keeps, and newest events of each stream",
     )
     tables_percent: int = setting(
         25,
@@ -413,7 +414,7 @@ class Config:
         "`kafka://HOST:PORT[,HOST:PORT…]/TOPIC` a topic for many hosts; empty: as it is, and embedded at the first start",
     )
     record_bytes_max: int = setting(
-        1 << 20,
+        RECORD_BYTES_MAX,
         "the log's limit for one request; records that a cascade appends may be larger",
         at_least=1_024,
         at_most=1 << 30,

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Collection
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -99,8 +98,7 @@ class LogLimits(Protocol):
         """The settings of a log in Kafka."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataDirectory:
+class DataDirectory(msgspec.Struct, frozen=True):
     """The data directory of one application.
 
     Attributes:

@@ -237,6 +237,7 @@ class _LeaseThread:
             case Read():
                 with suppress(FileNotFoundError):
                     answer = content = self._root.get(LEASE)
+                    self._root.note_lease(content)
                     if (held := lease_of(content)) is not None:
                         self.seen = max(self.seen, held.epoch)
             case Prove():
@@ -254,6 +255,8 @@ class _LeaseThread:
             return after
 
         self._known = self._root.change(LEASE, edit, self._known)
+        if self._known is not None:
+            self._root.note_lease(self._known.data)
         return after is not None
 
 

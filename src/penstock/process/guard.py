@@ -26,6 +26,7 @@ from penstock.engine.execute import Executor, Limits
 from penstock.engine.limits import TimeLimit
 from penstock.model.context import active
 from penstock.model.time_limit import Interrupted
+from penstock.native.choice import core
 from penstock.process.tampering import (
     OpenFiles,
     ProcessSettings,
@@ -45,8 +46,11 @@ TICK_S: Final = 0.25
 GRACE_S: Final = 1.0
 """How long a handler may take to end after the interrupt."""
 
-_INSIST_S: Final = 20e-6
-"""The time between two interrupts of a handler that has swallowed one: a loop around a `try` is outside of it shortly."""
+_INSIST_US: Final = 20
+"""The longest time between two interrupts of a handler that has swallowed one: a loop around a `try` is outside of it shortly."""
+
+_LOCKED: Final = frozenset({"logging", "importlib"})
+"""Packages of Python with locks that all threads of the process share."""
 
 RENEW_EVERY: Final = 32
 """Transactions between two looks at the memory that the process has by now."""
@@ -72,7 +76,43 @@ class TamperedWith(RuntimeError):
 
 
 _FRAMES: Final = 50
-"""Frames of Python that a tick may need."""
+"""Frames of Python that a handler of a signal may need."""
+
+OnSignal = Callable[[int, FrameType | None], None]
+"""A handler of a signal."""
+
+
+def _with_frames(handler: OnSignal, frames: int) -> OnSignal:
+    """Return a handler of a signal that has so many more frames than the code that the signal interrupts.
+
+    A signal that comes while it runs does nothing. The function takes a frame from that code itself. Where none is left, which is
+    rare, that code gets a `RecursionError`.
+    """
+    is_running = False
+
+    def run(signal_number: int, frame: FrameType | None) -> None:
+        nonlocal is_running
+        # On a busy machine the work may take longer than the time between two signals: one inside of the other, they would
+        # fill the stack, and the process would end.
+        if is_running:
+            return
+        depth = sys.getrecursionlimit()
+        sys.setrecursionlimit(depth + frames)
+        try:
+            is_running = True
+            handler(signal_number, frame)
+        finally:
+            is_running = False
+            try:
+                sys.setrecursionlimit(depth)
+            except RecursionError:  # no frame is left: the next transaction has its own limit again
+                sys.setrecursionlimit(depth + 1)
+
+    return run
+
+
+if core is not None:
+    _with_frames = core.with_frames
 
 
 class Guard:
@@ -118,12 +158,14 @@ class Guard:
         self._limit = limits.time_limit(None)
         self._tick_s = min(TICK_S, limits.time_ms / 1_000 / 4)
         self._due_s = 0.0  # of processor time
-        self._is_in_tick = False
         self._ticks = 0  # of the running handler
         self._told_at = 0  # the tick that has interrupted it
         self._insists_until_s = 0.0
+        self._pause_us = 0  # to the next interrupt while it insists
         self._files = _files()
         self._timed = threading.current_thread() is threading.main_thread()
+        self._on_tick: OnSignal | None = None
+        self._on_stop: OnSignal | None = None
         self._process: ProcessSettings | None = None
 
     def __enter__(self) -> Self:
@@ -134,9 +176,13 @@ class Guard:
             self._memory_before = resource.getrlimit(resource.RLIMIT_DATA)
             self._limit_memory()
             self._mask_before = mask_signals(signal.SIG_UNBLOCK, _SIGNALS)
-            self._handler_before = set_handler(signal.SIGALRM, self._tick)
+            # A signal may come where the running handler has no frames left. It must not get a RecursionError that depends
+            # on the clock.
+            self._on_tick = _with_frames(self._tick, _FRAMES)
+            self._on_stop = _with_frames(self._stop, _FRAMES)
+            self._handler_before = set_handler(signal.SIGALRM, self._on_tick)
             if handler_of(signal.SIGINT) is signal.default_int_handler:
-                set_handler(signal.SIGINT, self._stop)
+                set_handler(signal.SIGINT, self._on_stop)
             if sys.__stderr__ is not None:  # show where it was, then die as the signal wants
                 chain = self._may_end_process
                 faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=chain)
@@ -155,8 +201,9 @@ class Guard:
                 self._note_due(self._limit, 0, 0)
             faulthandler.unregister(signal.SIGPROF)
             set_handler(signal.SIGALRM, self._handler_before)
-            if handler_of(signal.SIGINT) == self._stop:
+            if handler_of(signal.SIGINT) is self._on_stop:
                 set_handler(signal.SIGINT, signal.default_int_handler)
+            self._on_tick = self._on_stop = None  # they refer to this object
             setitimer(signal.ITIMER_REAL, *self._timer_before)  # whose it was before
             mask_signals(signal.SIG_SETMASK, self._mask_before)
             resource.setrlimit(resource.RLIMIT_DATA, self._memory_before)
@@ -206,8 +253,8 @@ class Guard:
         """Restore timers and signals that a handler may have switched off, and measure the memory of the process."""
         self._limit_memory()
         mask_signals(signal.SIG_UNBLOCK, _SIGNALS)
-        if handler_of(signal.SIGALRM) != self._tick:
-            set_handler(signal.SIGALRM, self._tick)
+        if handler_of(signal.SIGALRM) is not self._on_tick:
+            set_handler(signal.SIGALRM, self._on_tick)
         if not signal.getitimer(signal.ITIMER_REAL)[1]:
             setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
 
@@ -247,27 +294,6 @@ class Guard:
             )
 
     def _tick(self, _signal: int, frame: FrameType | None) -> None:
-        # On a busy machine a tick may take longer than the time between two: one inside of the other, they would fill the
-        # stack, and the process would end.
-        if self._is_in_tick:
-            return
-        # A tick may come where a handler has no frames left. It must not get a RecursionError of ours, which would
-        # depend on the clock.
-        depth = sys.getrecursionlimit()
-        sys.setrecursionlimit(depth + _FRAMES)
-        try:
-            self._is_in_tick = True
-            self._look(frame)
-        finally:
-            self._is_in_tick = False
-            try:
-                sys.setrecursionlimit(depth)
-            except (
-                RecursionError
-            ):  # the last frame runs; the next transaction has its own limit again
-                sys.setrecursionlimit(depth + 1)
-
-    def _look(self, frame: FrameType | None) -> None:
         """Interrupt the running handler if it has exceeded a bound."""
         executor = self._executor
         if not executor.running or executor.runs != self._seen:
@@ -284,11 +310,13 @@ class Guard:
                 return
             self._told_at = self._ticks
             executor.interrupted = self._limit.exceeded(_running(executor), exceeded)
+            if _may_hold_lock(frame):
+                self._begin_to_insist()
+                return
         elif (
             self._ticks > self._told_at
         ):  # again after each pause: on a busy machine no interrupt may come outside of its `try`
-            self._insists_until_s = monotonic() + GRACE_S
-            setitimer(signal.ITIMER_REAL, _INSIST_S, _INSIST_S)
+            self._begin_to_insist()
             if not _is_of_user(frame):  # it has ended, and what follows must not be interrupted
                 return
         raise Interrupted(executor.interrupted)
@@ -299,14 +327,24 @@ class Guard:
             return "time_ms"
         return "wall_ms" if self._ticks * self._tick_s * 1_000 >= self._limit.wall_ms else ""
 
+    def _begin_to_insist(self) -> None:
+        self._insists_until_s = monotonic() + GRACE_S
+        self._interrupt_soon()
+
     def _insist(self, frame: FrameType | None) -> None:
-        """Interrupt a handler again that has swallowed an interrupt, for a while."""
+        """Interrupt a handler that has swallowed an interrupt, or that may have held a lock, for a while."""
         interrupted = self._executor.interrupted
         if monotonic() > self._insists_until_s:  # others than the guard end it now
             self._insists_until_s = 0.0
             setitimer(signal.ITIMER_REAL, self._tick_s, self._tick_s)
-        elif interrupted is not None and _is_of_user(frame):
+        elif interrupted is not None and _is_of_user(frame) and not _may_hold_lock(frame):
+            self._interrupt_soon()
             raise Interrupted(interrupted)
+
+    def _interrupt_soon(self) -> None:
+        """Start the timer with another time than before: a loop whose times are always the same meets it at each of its places."""
+        self._pause_us = self._pause_us % _INSIST_US + 1
+        setitimer(signal.ITIMER_REAL, self._pause_us / 1e6, _INSIST_US / 1e6)
 
 
 def _is_of_user(frame: FrameType | None) -> bool:
@@ -318,6 +356,17 @@ def _is_of_user(frame: FrameType | None) -> bool:
         package = module.partition(".")[0]
         if package not in sys.stdlib_module_names:
             return package != "penstock"
+        frame = frame.f_back
+    return False
+
+
+def _may_hold_lock(frame: FrameType | None) -> bool:
+    """Say whether code of Python runs that may have a lock and be outside of its `try`; all threads that log would wait for ever."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        package = module.partition(".")[0] if type(module) is str else ""
+        if package in _LOCKED or package not in sys.stdlib_module_names:
+            return package in _LOCKED
         frame = frame.f_back
     return False
 

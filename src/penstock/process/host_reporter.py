@@ -20,6 +20,7 @@ from penstock.files.heartbeat import Heartbeat
 from penstock.files.layout import HOSTS
 from penstock.files.roots import shared_root
 from penstock.files.shared_root import SharedRoot
+from penstock.journal.api import told_commit
 from penstock.journal.delta import DeltaJournal
 from penstock.process.config import Config, PriceConfig
 from penstock.process.data_directory import DataDirectory
@@ -128,7 +129,7 @@ class HostReporter:
         if self._journal is None and (app := directory.app_name) is not None:
             self._journal = directory.open_journal_of(app)
         journal = self._journal
-        if journal is None or (last := journal.last()) is None:
+        if journal is None or (last := told_commit(journal, self._root)) is None:
             return {}
         held = directory.held_partitions(journal, last.partitions)
         if held:

@@ -13,7 +13,6 @@ its own, because a store may answer questions and take no writes.
 
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -45,6 +44,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         count: How often the holder has changed the lease.
         is_released: Whether the holder has given it up.
         epoch: The newest epoch that the holder has committed, as far as it is known: who watches need not ask the journal.
+        changes: How often others have changed small files for which processes look (`files.lease_mark`).
     """
 
     run: str
@@ -54,6 +54,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     is_released: bool = False
     epoch: Epoch = BEFORE_FIRST
+    changes: int = 0
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.name}"
@@ -97,18 +98,15 @@ class LeaseStanding(msgspec.Struct, frozen=True):
         return f"the lease {state} {self.holder}, changed {self.age_s:.1f} s ago"
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """Ask for the bytes of the object; None if it does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prove:
+class Prove(msgspec.Struct, frozen=True):
     """Ask to write another name, of this host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """Ask to give the object the bytes of a lease, if it has `before` or those of the same run; whether it has them now."""
 
     before: bytes | None
@@ -122,8 +120,10 @@ class Change:
         """
         held = lease_of(present)
         is_own = held is not None and held.run == self.after.run
-        after = msgspec.structs.replace(self.after, epoch=newest)
-        return after.text if is_own or present == self.before else None
+        counted = 0 if held is None else held.changes
+        after = msgspec.structs.replace(self.after, epoch=newest, changes=counted)
+        is_as_before = _signs(present, held) == _signs(self.before, lease_of(self.before))
+        return after.text if is_own or is_as_before else None
 
 
 Ask = Read | Prove | Change | Now | Pause
@@ -137,7 +137,7 @@ def taking(mine: Lease) -> Generator[Ask, Any, Lease]:
         try:
             present = yield Read()
             held = lease_of(present)
-            unchanged_s = watch.saw(present, asked_s, (yield Now()))
+            unchanged_s = watch.saw(_signs(present, held), asked_s, (yield Now()))
             if _is_free(present, held, mine) or unchanged_s >= EXPIRES_S:
                 if (yield Change(present, mine)):
                     return mine
@@ -157,15 +157,20 @@ class _Watch:
         self.is_proved = False
         self._since_s: float | None = None
         self._last_s = 0.0
-        self._text: bytes | None = None
+        self._signs: object = None
 
-    def saw(self, text: bytes | None, asked_s: float, answered_s: float) -> float:
-        """Return for how many seconds a text is unchanged for certain, at least."""
+    def saw(self, signs: object, asked_s: float, answered_s: float) -> float:
+        """Return for how many seconds the signs of life of a holder are unchanged for certain, at least."""
         was_stopped = max(asked_s - self._last_s, answered_s - asked_s) > GAP_S
-        if self._since_s is None or text != self._text or was_stopped:
-            self._text, self._since_s, self.is_proved = text, answered_s, False
+        if self._since_s is None or signs != self._signs or was_stopped:
+            self._signs, self._since_s, self.is_proved = signs, answered_s, False
         self._last_s = answered_s
         return max(0.0, asked_s - self._since_s)
+
+
+def _signs(present: bytes | None, held: Lease | None) -> object:
+    """Return the parts of a lease that only its holder changes; others count their changes in it."""
+    return present if held is None else (held.run, held.count, held.is_released)
 
 
 def _is_free(present: bytes | None, held: Lease | None, mine: Lease) -> bool:

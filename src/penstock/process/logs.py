@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import threading
+import unicodedata
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -160,10 +161,10 @@ class TextLines(Lines):
     def format(self, record: logging.LogRecord) -> str:
         """Return an event as one line, and a traceback below it."""
         facts = "".join(f" {name}={_shown(value)}" for name, value in extras_of(record).items())
-        event = _printable(record.getMessage())
+        event = printable(record.getMessage())
         line = f"{_time(record)} {record.levelname.lower()} {record.name}: {event}{facts}"
         traceback = self._traceback(record)
-        return "\n".join([line, *(f"  {_printable(row)}" for row in traceback.splitlines())])
+        return "\n".join([line, *(f"  {printable(row)}" for row in traceback.splitlines())])
 
 
 class JsonLines(Lines):
@@ -220,14 +221,17 @@ def plain(value: object) -> Any:
 
 
 def _shown(value: object) -> str:
-    text = _printable(str(value))
+    text = printable(str(value))
     return text if text and " " not in text and '"' not in text else json.dumps(text)
 
 
-def _printable(text: str) -> str:
-    """Return a text with line ends and control characters escaped."""
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return a text with control characters escaped, so that it controls no terminal; `lines` keeps its line ends."""
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+        char
+        if char.isprintable() or unicodedata.category(char) == "Zs" or (lines and char == "\n")
+        else char.encode("unicode_escape").decode()
+        for char in text
     )

@@ -169,8 +169,12 @@ def receive_question(question_type: type[Q]) -> tuple[Q, BinaryIO]:
     """
     answer_file = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    data = sys.stdin.buffer.read()
-    return msgspec.msgpack.decode(data, type=question_type, dec_hook=_path_of), answer_file
+    return question_in(sys.stdin.buffer.read(), question_type), answer_file
+
+
+def question_in(data: bytes, question_type: type[Q]) -> Q:
+    """Return the question that `encode_question` has encoded."""
+    return msgspec.msgpack.decode(data, type=question_type, dec_hook=_path_of)
 
 
 def _path_of(field_type: type, text: object) -> object:

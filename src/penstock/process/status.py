@@ -14,7 +14,8 @@ import msgspec
 from penstock.base.ids import BEFORE_FIRST, Epoch, Lsn
 from penstock.dataflow.rates import NO_RATES, Rates
 from penstock.errors import JournalUnavailable
-from penstock.journal.api import Journal
+from penstock.files.roots import shared_root
+from penstock.journal.api import Journal, told_commit
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
 from penstock.process.capture_standing import CaptureStanding, capture_standings
@@ -114,7 +115,7 @@ def status_of(
 ) -> ApplicationStatus:
     """Return the status of an application whose log and journal are open; raises as `status_in`."""
     # The journal is read first: the log then has every request that it has processed, and no lag is negative.
-    last = journal.last()
+    last = told_commit(journal, shared_root(data))
     ends = {partition: log.end(partition) for partition in log.partitions}
     positions = {} if last is None else last.positions
     accepted = sum(ends.values())

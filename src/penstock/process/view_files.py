@@ -239,6 +239,7 @@ def hold(data: Path, hold: Held) -> None:
     root = shared_root(data)
     with durable.storage(f"write {root}/{HELD}"):
         root.replace(HELD, seal(_HELD_FIELD, hold))
+        root.count_change()
 
 
 def end_hold(data: Path) -> None:
@@ -247,6 +248,7 @@ def end_hold(data: Path) -> None:
     with durable.storage(f"remove {root}/{HELD}"):
         root.remove(HELD)
         root.settle("")
+        root.count_change()
 
 
 def _name_of(view: str, file: str) -> str:

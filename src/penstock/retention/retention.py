@@ -7,9 +7,10 @@ request ids are still known. A view of classes or rows needs none: it takes the 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.files.roots import journal_root
@@ -26,8 +27,7 @@ VIEW_EPOCH: Final = "epoch"
 """The file in the folder of the view with the newest epoch that the view has applied."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionDecision:
+class RetentionDecision(msgspec.Struct, frozen=True):
     """The epochs that may be forgotten.
 
     Attributes:

@@ -20,16 +20,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.base.decimals import DECIMAL_PLACES
 from penstock.base.key_text import key_parts, wire_key_type
 from penstock.base.schema import reference_type
 from penstock.snapshots.text import decimal_text, exact_json
 
+_HOLDS: Final = {
+    f"DECIMAL(38,{DECIMAL_PLACES})": f", which has at most {38 - DECIMAL_PLACES} digits before the point and no infinity",
+    "INTERVAL": ", which holds less than 292 years",
+}
+"""The values that a column of a type holds, by the type in SQL."""
+
+_SHOWN_MAX: Final = 60
 _INTERVAL_MAX_US: Final = (2**63 - 1) // 1_000
 """Intervals leave SQL in nanoseconds."""
 
 
 class TooNarrow(Exception):
-    """A value does not fit the column's type; a class with narrow columns must become wide."""
+    """A value does not fit the column's type; a class with narrow columns must become wide.
+
+    Args:
+        reason: The text, or a function that returns it: the text of most errors is never read, and takes a search.
+    """
+
+    def __init__(self, reason: str | Callable[[], str]) -> None:
+        super().__init__()
+        self._reason = reason
+
+    def __str__(self) -> str:
+        return self._reason if isinstance(self._reason, str) else self._reason()
 
 
 class Column(ABC):
@@ -90,7 +109,19 @@ class Scalar(Column):
         try:
             return pa.array(prepared, self.arrow)
         except (OverflowError, pa.ArrowInvalid) as error:
-            raise TooNarrow(str(error)) from error
+            raise TooNarrow(lambda: self._misfit(prepared)) from error
+
+    def _misfit(self, values: Sequence[Any]) -> str:
+        """Say which of values that Arrow refuses is the first that does not fit, and what the column holds."""
+        while len(values) > 1:
+            half = values[: len(values) // 2]
+            try:
+                pa.array(half, self.arrow)
+            except (OverflowError, pa.ArrowInvalid):
+                values = half
+            else:
+                values = values[len(half) :]
+        return f"{_short(values[0])} does not fit {self.sql}{_HOLDS.get(self.sql, '')}"
 
 
 class DecimalText(Scalar):
@@ -115,7 +146,8 @@ class Interval(Scalar):
         array = super().build(values)
         least, most = pc.min_max(array.cast(pa.int64())).as_py().values()
         if least is not None and max(-least, most) > _INTERVAL_MAX_US:
-            raise TooNarrow("a duration is longer than 292 years")
+            longest = timedelta(microseconds=least if -least > most else most)
+            raise TooNarrow(f"{longest} does not fit {self.sql}{_HOLDS[self.sql]}")
         return array
 
 
@@ -352,3 +384,8 @@ def _coincide(keys: pa.Array, full: Sequence[Any]) -> bool:
     codes = keys.dictionary_encode(null_encoding="encode").indices.to_numpy()
     pairs = owners * (len(keys) + 1) + codes
     return bool(len(np.unique(pairs)) < len(pairs))
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"

@@ -526,10 +526,11 @@ def fitted(
         rounding: The same column, which rounds decimals.
         values: The values; those that are NULL are removed.
     """
-    for index, why in [*misfits(column, values)]:
+    for index, _ in [*misfits(column, values)]:
         value = values[index]
-        if any(misfits(rounding, [value])):
-            values[index], reasons[index][name] = None, why
+        still = next(misfits(rounding, [value]), None)
+        if still is not None:
+            values[index], reasons[index][name] = None, still[1]
         else:
             text = str(value) if type(value) is Decimal else exact_json(value)
             short = text if len(text) <= _EXACT_MAX else f"{text[:_EXACT_MAX]}…"

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.decimals import DECIMAL_PLACES, short_decimal
-from penstock.base.json_keys import float_text
+from penstock.base.json_keys import float_text, has_lost_floats, with_texts
 
 _PLACES: Final = Decimal(1).scaleb(-DECIMAL_PLACES)
 _NARROW: Final = Context(prec=38, traps=[Inexact, InvalidOperation])
@@ -41,15 +41,18 @@ class Unshowable(ValueError):
 
 
 def json_text(value: Any) -> str:
-    """Return a value as JSON, fast; NaN is null, bytes are base64.
+    """Return a value as JSON, fast; NaN and the infinities are text, bytes are base64.
 
     Raises:
         RecursionError, Unshowable: It is nested too deeply.
     """
     try:
-        return _encode_json(value).decode()
+        encoded = _encode_json(value)
     except (TypeError, ValueError):  # a dictionary whose keys JSON does not know
         return exact_json(value)
+    if has_lost_floats(encoded, value):
+        encoded = _encode_json(with_texts(value))
+    return encoded.decode()
 
 
 def exact_json(value: Any) -> str:

@@ -7,7 +7,6 @@ The exceptions are functions of time and chance, and that old `requests`, `repli
 removed.
 """
 
-import difflib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
@@ -24,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.base.ids import Epoch, epochs_text
+from penstock.base.near_names import did_you_mean
 from penstock.errors import QueryError, ViewUnavailable
 from penstock.files.roots import snapshots_root
 from penstock.journal.api import EVENTS, Journal, PartKind
@@ -495,9 +495,10 @@ class TableLoader:
         return pa.concat_tables(tables).sort_by("atom")
 
     def _epochs(self, upto: Epoch) -> list[tuple[int, int, int]]:
-        """Return number, commit time in microseconds and request count of the held epochs."""
+        """Return number, commit time in microseconds and request count of the newest held epochs, as many as the view keeps."""
         epochs: list[tuple[int, int, int]] = []
-        for commit in self._journal.commits(Epoch(self._journal.first() - 1), upto):
+        after = max(self._journal.first() - 1, upto - self._limits.settings.requests_max)
+        for commit in self._journal.commits(Epoch(after), upto):
             self._limits.check()
             requests = sum(part.rows for part in commit.parts_of(PartKind.TRANSACTIONS))
             epochs.append((commit.epoch, commit.time_us, requests))
@@ -688,9 +689,7 @@ class AsOfQueries:
     def _unknown(self, name: str, schema: str = MAIN) -> QueryError:
         names = names_of(self._app, self._tables.values())
         query_guard.refuse_ambiguous(schema, name, names)
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return QueryError(f"there is no table {name}{hint}")
+        return QueryError(f"there is no table {name}{did_you_mean(name, names)}")
 
 
 def _is_named(named: Collection[query_guard.TableName], schema: str, name: str) -> bool:

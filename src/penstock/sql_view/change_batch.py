@@ -141,9 +141,12 @@ class ChangeBatch:
         yield self.changes
         for read in self.large:
             rows = read()
-            for start in range(0, rows.num_rows, self.rows_max):
+            # As many rows as a batch has at most, by their number and by their bytes.
+            most = rows.num_rows * BYTES_MAX // max(1, rows.get_total_buffer_size())
+            most = max(1, min(self.rows_max, most))
+            for start in range(0, rows.num_rows, most):
                 step: dict[str, EntityStates] = defaultdict(dict)
-                _put_states(step, rows.slice(start, self.rows_max))
+                _put_states(step, rows.slice(start, most))
                 yield step
 
     def _update(self, rows: pa.Table) -> None:
@@ -163,16 +166,21 @@ def journal_batches(
     after: Epoch,
     upto: Epoch,
     kinds: frozenset[PartKind] = EVERYTHING,
-    rows_max: int = ROWS_MAX,
+    rows_max: Callable[[], int] = lambda: ROWS_MAX,
     *,
     in_steps: bool = False,
 ) -> Iterator[ChangeBatch]:
-    """Yield the epochs of (after, upto] as batches of some kinds of rows; `in_steps` as in `ChangeBatch`."""
-    batch = ChangeBatch(after, kinds, rows_max=rows_max, in_steps=in_steps)
+    """Yield the epochs of (after, upto] as batches of some kinds of rows.
+
+    Args:
+        rows_max: Returns the number of rows with which a batch is full, and is asked when a batch begins.
+        in_steps: As in `ChangeBatch`.
+    """
+    batch = ChangeBatch(after, kinds, rows_max=rows_max(), in_steps=in_steps)
     for commit in journal.commits(after, upto):
         batch.take(journal, commit)
         if batch.full:
             yield batch
-            batch = ChangeBatch(batch.epoch, kinds, rows_max=rows_max, in_steps=in_steps)
+            batch = ChangeBatch(batch.epoch, kinds, rows_max=rows_max(), in_steps=in_steps)
     if batch.epochs:
         yield batch

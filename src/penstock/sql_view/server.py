@@ -166,7 +166,8 @@ def serve_view(app: App, spec: str, config: Config, *, supervised: bool = False)
         isolated_upcasts(),
         closing(DataDirectory(config.data).open_journal(app)) as journal,
     ):
-        view = View(config.data, app, journal, config.view, CodeInForce(config.data, spec))
+        code = CodeInForce(config.data, spec, known=journal.known)
+        view = View(config.data, app, journal, config.view, code)
         # The lock of the view shows that no other view runs, which would have this socket.
         with closing(view), socket_path(config.data / RUN / SOCKET, ROLE) as socket:
             view.start(spare=True)

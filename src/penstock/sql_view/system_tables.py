@@ -260,11 +260,10 @@ def reply_rows(transactions: pa.Table) -> pa.Table:
 
 def epoch_rows(epochs: Sequence[tuple[int, int, int]]) -> pa.Table:
     """Return the rows of `epochs`; the input has epoch, commit time in microseconds and requests."""
-    numbers, times, records = zip(*epochs, strict=True)
     columns = [
-        pa.array(numbers, pa.int64()),
-        pa.array(times, pa.int64()).cast(_INSTANTS),
-        pa.array(records, pa.int64()),
+        pa.array([number for number, _, _ in epochs], pa.int64()),
+        pa.array([time_us for _, time_us, _ in epochs], pa.int64()).cast(_INSTANTS),
+        pa.array([records for _, _, records in epochs], pa.int64()),
     ]
     return pa.Table.from_arrays(columns, names=["epoch", "time", "records"])
 

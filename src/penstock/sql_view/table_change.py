@@ -60,6 +60,14 @@ def forget_oldest(connection: duckdb.DuckDBPyConnection, excess: int) -> None:
         )
 
 
+def forget_oldest_epochs(connection: duckdb.DuckDBPyConnection, excess: int) -> None:
+    """Remove the oldest epochs, which follow each other without a gap."""
+    table = f"{SYSTEM}.epochs"
+    connection.execute(
+        f"DELETE FROM {table} WHERE epoch < (SELECT min(epoch) + {excess} FROM {table})"
+    )
+
+
 class ShownTable(TypedTable, Protocol):
     """A typed table of the view."""
 

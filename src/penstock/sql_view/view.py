@@ -15,17 +15,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import duckdb
 import msgspec
 
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.subject_keys import SubjectKeys
-from penstock.deployment.code_in_force import CodeInForce
 from penstock.errors import Diverged, OperationalError, PenstockError, ViewUnavailable
-from penstock.files.roots import snapshots_root
-from penstock.journal.api import Journal, newest_epoch
+from penstock.files.roots import shared_root, snapshots_root
+from penstock.journal.api import Journal, newest_epoch, told_commit
 from penstock.model.application import App
 from penstock.process.child_process import ChildProcess, keep_to
 from penstock.process.config import ViewConfig
@@ -45,6 +44,9 @@ from penstock.sql_view.query_pool import (
 from penstock.sql_view.result_format import ResultFormat, encode_result
 from penstock.sql_view.table_answers import TablesBody, run_queries
 from penstock.sql_view.view_store import ViewStore
+
+if TYPE_CHECKING:
+    from penstock.deployment.code_in_force import CodeInForce
 
 _YIELD_S: Final = 0.005
 _LENGTH_BYTES: Final = 8
@@ -276,8 +278,15 @@ _LOOK_MS: Final = 200
 _PAUSE_S: Final = 1.0
 """The pause after a failure; each further failure doubles it."""
 _PAUSE_MAX_S: Final = 30.0
-_REST_S: Final = 0.5
-"""The pause between two batches without queries: a batch costs nearly the same for one epoch and many."""
+_REST_S: Final = 1.0
+_REST_SHARE: Final = 4.0
+_REST_MOST_S: Final = 10.0
+"""The pauses without queries, because a batch costs nearly the same for one epoch and many.
+
+A pause is four times as long as the work before it, within limits: of large tables, each batch reads all keys.
+"""
+_REST_LOOK_S: Final = 0.5
+"""The time between two looks during a pause for an erasure or for damage."""
 _CURIOUS_S: Final = 5.0
 """How long after a query the view stays at the newest epoch, so that the next query need not wait."""
 _LOG_S: Final = 5.0
@@ -319,7 +328,7 @@ class View:
         app: App,
         journal: Journal,
         settings: ViewConfig,
-        code: CodeInForce | None = None,
+        code: "CodeInForce | None" = None,
     ) -> None:
         self._journal = journal
         self._code = code
@@ -329,6 +338,7 @@ class View:
         self._pool = QueryPool([self._store.lock])
         still = partial(self._still, BEFORE_FIRST)
         self._warm_child = WarmChild(self._pool, self._store, settings, still)
+        self._root = shared_root(data)
         self._snapshots = Snapshots(snapshots_root(data), journal.identity)
         self._as_of_queries = AsOfQueries(app, journal, settings, self._snapshots, self._pool)
         self._changed = threading.Condition()
@@ -352,10 +362,14 @@ class View:
         if spare:
             self._warm_child.start()
 
-    def close(self) -> None:
-        """Stop following, and close the file."""
+    def stop(self) -> None:
+        """Begin to stop: from now on, the journal may be closed, which ends the wait for an epoch at once."""
         self._stopping.set()
         self._asked.set()
+
+    def close(self) -> None:
+        """Stop following, and close the file."""
+        self.stop()
         if self._thread.is_alive():
             self._thread.join()
         self._warm_child.close()
@@ -382,7 +396,8 @@ class View:
 
     def status(self) -> ViewStatus:
         """Return the status."""
-        newest, epoch = self.journal_epoch(), self.epoch
+        told, epoch = told_commit(self._journal, self._root), self.epoch
+        newest = BEFORE_FIRST if told is None else told.epoch
         with self._pool.still:
             rows, size = self._store.rows(), self._store.size()
         return ViewStatus(epoch, newest, max(0, newest - epoch), self.rebuilding, rows, size)
@@ -499,9 +514,11 @@ class View:
                     self._rebuild_from_snapshot()
                 self._take_deployment()
                 if self._journal.wait(self._store.epoch, _LOOK_MS) is not None:
+                    began_s = time.monotonic()
                     self._catch_up()
+                    spent_s = time.monotonic() - began_s
                     if not self._is_asked:
-                        self._asked.wait(_REST_S)
+                        self._rest(min(max(_REST_S, _REST_SHARE * spent_s), _REST_MOST_S))
                     self._asked.clear()
                 if self._waits_for:
                     _log.info("view.goes_on", extra={"epoch": self.epoch})
@@ -509,7 +526,17 @@ class View:
                 self._problem = None
                 self._failures = 0
             except (PenstockError, duckdb.Error, OSError, MemoryError) as error:
-                self._fail(error)
+                if not self._stopping.is_set():
+                    self._fail(error)
+
+    def _rest(self, rest_s: float) -> None:
+        """Wait until something asks for an epoch, or the tables must be built again; for `rest_s` seconds at most."""
+        end_s = time.monotonic() + rest_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            if self._asked.wait(min(left_s, _REST_LOOK_S)):
+                return
+            if self._erasures.is_behind or self._damage is not None:
+                return
 
     def _fail(self, error: Exception) -> None:
         problem = str(error).partition("\n")[0] or type(error).__name__
@@ -522,6 +549,8 @@ class View:
             problem = f"an epoch needs more than view.memory_mb; raise this setting: {problem}"
         if is_damage(error):
             self._damage = problem
+        if is_short_of_memory(error):
+            self._store.keep_batches_small()
         self._is_short_of_memory = is_short_of_memory(error) and (
             self._failures > 0 or self._damage is not None
         )
@@ -595,7 +624,10 @@ class View:
         begin = None if self._code is None else self._code.next_since(following)
         if begin is not None:  # its rows need the tables of that deployment
             upto = min(upto, Epoch(begin - 1))
-        batches = journal_batches(self._journal, self._store.epoch, upto, in_steps=True)
+        rows_max = self._store.batch_rows
+        batches = journal_batches(
+            self._journal, self._store.epoch, upto, rows_max=rows_max, in_steps=True
+        )
         while (batch := self._apply_next(batches)) is not None:
             with self._changed:
                 self._changed.notify_all()

@@ -7,13 +7,14 @@ DuckDB nor the application.
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
 from socket import AF_UNIX
 from socket import socket as Socket  # noqa: N812 -- a class
 from typing import IO, TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.base.http import CALLER, EPOCH, JSON, decode_error
 from penstock.base.ids import Epoch
@@ -34,8 +35,7 @@ _PART: Final = 1 << 18
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedAnswer:
+class EncodedAnswer(msgspec.Struct, frozen=True):
     """The body of an answer in the format that was asked for, and its epoch in decimal digits."""
 
     epoch: str

@@ -6,8 +6,8 @@ caller is told. Queries reach nothing outside of the file. Tables of application
 
 Changes are merged (`MERGE INTO`) into tables without an index. Measured with 3 classes of 100,000 entities and epochs
 of 2,000 changes, on two busy cores: MERGE 45 ms an epoch; DELETE by join and INSERT 90 ms; ON CONFLICT with a primary
-key 600 ms, and a file of four times the size. With MERGE the file stayed at 6 to 8 MB over 1,500 epochs, and its log
-at 16 MB or less. With 2,500 checkouts a second applied as they come, which takes 16 % of a core, a join of the three
+key 600 ms, and a file of four times the size. With MERGE the file stayed at 6 to 8 MB over 1,500 epochs, with folds of its log
+at 16 MB. With 2,500 checkouts a second applied as they come, which takes 16 % of a core, a join of the three
 classes over all lines of all orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000 entities a
 second (`benchmarks/view_sql.py`). MERGE reads the keys of the whole table, so rows that are known to be new are
 inserted: the columns of a snapshot, and a large epoch in an empty table.
@@ -36,7 +36,7 @@ from penstock.snapshots.column import TooNarrow
 from penstock.snapshots.snapshot import Manifest, SnapshotColumns, SnapshotFile, Snapshots
 from penstock.snapshots.state_as_of import TypedStates
 from penstock.snapshots.table import TASKS, EntityTable, tables_of
-from penstock.sql_view.change_batch import ChangeBatch, EntityStates
+from penstock.sql_view.change_batch import ROWS_MAX, ChangeBatch, EntityStates
 from penstock.sql_view.connection import (
     BREAKDOWNS,
     close_to_outside,
@@ -61,6 +61,7 @@ from penstock.sql_view.table_change import (
     exchange_tables,
     fits_narrow,
     forget_oldest,
+    forget_oldest_epochs,
     hides_system_table,
     insert_rows,
     put_rows,
@@ -106,16 +107,31 @@ FOLDER: Final = VIEW
 EPOCH: Final = VIEW_EPOCH
 _FILE: Final = "view.duckdb"
 _SLACK: Final = 20
-"""Old requests are removed when they exceed `view.requests_max` by this fraction (1/20)."""
+"""Old requests and old epochs are removed when they exceed `view.requests_max` by this fraction (1/20)."""
 
-_LOG_MAX: Final = 16 << 20
+_LOG_MAX: Final = 64 << 20
 _LOG_READ_MAX: Final = 128 << 20
-"""The size in bytes at which DuckDB's log is folded, without and with readers of the file."""
+"""The size in bytes at which DuckDB's log is folded, without and with readers of the file.
+
+A fold writes all groups of rows with a change. Measured with TPC-C, whose transaction adds 7 to 15 KB to the log: with 16 MB, folds
+took 0.05 to 0.11 ms of processor time for each, a fifth of the view's; with 64 MB a quarter of that. A file with a log of
+45 MB is opened in 0.18 s of processor time, and in 0.09 s with one of 17 MB.
+"""
+
+_BATCHES: Final = 2_000
+"""Batches after which the file is opened again."""
 
 _CATALOG: Final = "penstock_view"
 _ROW_GROUP: Final = 14_336
 """How many rows one thread reads at a time. With DuckDB's default of 122,880, a single thread reads a
 class of 100,000: a join of three classes took 48 ms, and takes 23 ms with this (two cores)."""
+
+_ROWS_SHARE: Final = 8
+_ROWS_FOR_MB: Final = 512
+"""MERGE reads all keys of a table for a batch of any size. So a batch is full with an eighth of the rows of the largest table,
+but not with more than so many for each megabyte of `view.memory_mb`. Measured with 30,000,000 accounts and transfers between two of
+all: batches of 66,000 changes take 37 µs of processor time for a transfer, and batches of 520,000 changes take 10 µs.
+"""
 
 PutRows = Callable[[duckdb.DuckDBPyConnection, EntityTable, pa.Table], None]
 """Takes rows into a table: `put_rows`, or `insert_rows` for entities that are new."""
@@ -143,6 +159,10 @@ class ViewStore:
         self._streams = StreamTables(app, settings.requests_max)
         self.epoch = BEFORE_FIRST
         self._kept = 0
+        self._kept_epochs = 0
+        self._batches = 0  # since the file was opened
+        self._batch_rows = self._unmeasured = ROWS_MAX
+        self._are_batches_small = False
         self._is_sealed = False
         self._cells = CellLimit(self._folder)
         self._connection: duckdb.DuckDBPyConnection
@@ -224,19 +244,28 @@ class ViewStore:
         return self._connection
 
     def fold_log(self, *, is_read: bool) -> None:
-        """Fold DuckDB's log into the file when the log is long.
+        """Fold DuckDB's log into the file when the log is long, or after many batches, and open the file again.
 
         A checkpoint writes to blocks that child processes may still read. So while the file is read,
         the checkpoint waits until the log has half the size of the file; then the children keep the
         old file, and the view continues with a copy.
         """
         size, log = (path.stat().st_size if path.exists() else 0 for path in self._files())
-        if log < _LOG_MAX or (is_read and log < max(_LOG_READ_MAX, size // 2)):
+        if is_read:
+            is_due = log >= max(_LOG_READ_MAX, size // 2)
+        else:  # tables in memory have no log, and no file that could be opened again
+            is_due = log >= _LOG_MAX or (log > 0 and self._batches >= _BATCHES)
+        if not is_due:
             return
         if is_read:
             # Children may still read the blocks to which a checkpoint writes.
             self._continue_with_copy()
         self._connection.execute(f"CHECKPOINT {_CATALOG}")
+        if not is_read:
+            # DuckDB 2.0 keeps 4 KB of each statement with a join, which `duckdb_memory` does not count, until it is
+            # closed: 50 MB in an hour of two batches a second.
+            self._connection.close()
+            self._reopen()
 
     def _continue_with_copy(self) -> None:
         """Replace the file by a copy under the same name."""
@@ -257,6 +286,7 @@ class ViewStore:
         assert batch.epoch >= self.epoch, f"a batch up to {batch.epoch} is behind {self.epoch}"
         requests = batch.newest_requests(self._settings.requests_max)
         kept = self._kept + requests.num_rows
+        kept_epochs = self._kept_epochs + len(batch.epochs)
         with self._transaction():
             # An epoch has one row for each entity. So those of a large epoch, as of an import, are all new in a table
             # that is empty before it, and no step has to look for them among the rows of the steps before.
@@ -279,12 +309,15 @@ class ViewStore:
                 self._insert(f"{SYSTEM}.replies", without_large(reply_rows(requests), most))
             self._streams.append(self._connection, batch.events, self._cells.bytes_max)
             # In the same transaction, so that no query sees more than `view.requests_max`.
-            kept -= self._forget(kept)
+            kept -= self._forget(kept, forget_oldest)
+            kept_epochs -= self._forget(kept_epochs, forget_oldest_epochs)
             self._connection.execute(
                 f"UPDATE {_STATE} SET epoch = ?, wide_streams = ?",
                 [batch.epoch, self._streams.wide],
             )
-        self._kept = kept
+        self._kept, self._kept_epochs = kept, kept_epochs
+        self._batches += 1
+        self._unmeasured += batch.rows
         self.epoch = batch.epoch
         self._publish_epoch()
 
@@ -308,7 +341,23 @@ class ViewStore:
             if name in self.tables and self.tables[name].wide:
                 with self._transaction():
                     self._narrow(name)  # a file alone may have needed the wide types
+        self._unmeasured = ROWS_MAX
         self.apply(ChangeBatch(manifest.epoch))
+
+    def batch_rows(self) -> int:
+        """Return with how many rows a batch is full: more rows for larger tables."""
+        if self._are_batches_small:
+            return ROWS_MAX
+        if self._unmeasured >= ROWS_MAX:  # not for each batch, which often is a small epoch
+            largest = _number(self._connection, "SELECT max(estimated_size) FROM duckdb_tables()")
+            most = min(largest // _ROWS_SHARE, self._settings.memory_mb * _ROWS_FOR_MB)
+            self._batch_rows = max(ROWS_MAX, most)
+            self._unmeasured = 0
+        return self._batch_rows
+
+    def keep_batches_small(self) -> None:
+        """Let no later batch have more rows for a large table, because there was too little memory."""
+        self._are_batches_small = True
 
     def rows(self) -> int:
         """Return how many entities the view holds."""
@@ -342,7 +391,9 @@ class ViewStore:
             (self._folder / EPOCH).write_text(str(int(self.epoch)))
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
+        self._unmeasured = ROWS_MAX
         connection = open_isolated(self._settings.memory_mb)
+        self._batches = 0
         path = str(self._folder.absolute() / _FILE).replace("'", "''")
         path = ":memory:" if self._app.is_personal else path
         try:
@@ -367,6 +418,7 @@ class ViewStore:
             if row[2] != self._layout:
                 raise StaleViewFile("the declaration of a class has changed")
             self._kept = _number(connection, f"SELECT count(*) FROM {SYSTEM}.requests")
+            self._kept_epochs = _number(connection, f"SELECT count(*) FROM {SYSTEM}.epochs")
             self._streams.open(connection, row[4])
         except BaseException:
             connection.close()
@@ -377,7 +429,7 @@ class ViewStore:
 
     def _create(self) -> None:
         self.tables = tables_of(self._app)
-        self.epoch, self._kept = BEFORE_FIRST, 0
+        self.epoch, self._kept, self._kept_epochs = BEFORE_FIRST, 0, 0
         with self._transaction():
             run = self._connection.execute
             run(f"CREATE SCHEMA {SYSTEM}")
@@ -485,12 +537,12 @@ class ViewStore:
         with registered(self._connection, rows) as source:
             self._connection.execute(f"INSERT INTO {target} SELECT * FROM {source}")
 
-    def _forget(self, kept: int) -> int:
-        """Remove the oldest requests and replies beyond `view.requests_max`; return their number."""
+    def _forget(self, kept: int, remove: Callable[[duckdb.DuckDBPyConnection, int], None]) -> int:
+        """Remove the oldest rows beyond `view.requests_max`; return their number."""
         most = self._settings.requests_max
         excess = kept - most if kept - most > most // _SLACK else 0
         if excess:
-            forget_oldest(self._connection, excess)
+            remove(self._connection, excess)
         return excess
 
 

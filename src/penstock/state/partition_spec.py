@@ -1,14 +1,14 @@
 """Partition specification: the part of all entities that a store holds."""
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
+
+import msgspec
 
 from penstock.base.ids import BUCKETS, partition_of
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionSpec:
+class PartitionSpec(msgspec.Struct, frozen=True):
     """One partition of a number of partitions; partitions are runs of buckets."""
 
     partition: int

@@ -58,14 +58,14 @@ from penstock.model.application import App, unknown
 from penstock.model.call import Call, Calling, entity_type_of, returns_of
 from penstock.model.control import Erase
 from penstock.model.effect import RUNNING, TRIES, Final, Outcome, RunningEffect, plan_of
-from penstock.model.entity_page import LIMIT, EntityPage
+from penstock.model.entity_page import LIMIT, EntityPage, page_filters
 from penstock.model.entity_type import EntityType
 from penstock.model.principal import Principal, encode_rights
 from penstock.model.reply import Reply, caller_of
+from penstock.model.request import RECORD_BYTES_MAX
 from penstock.model.streams.generator import Generator
 from penstock.model.streams.stream import Stream
 from penstock.model.streams.task_type import KEY, ONLY_KEY
-from penstock.model.value_filter import texts_of_filters
 from penstock.model.waiting_effect import Settlement, WaitingEffect
 from penstock.process.erasures import subject_named
 from penstock.runtime.generators.run import GeneratorState
@@ -148,6 +148,7 @@ class Kit:
         start: datetime = START,
         durable_waits: bool = False,
         effects: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
+        record_bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
         """Begin without entities.
 
@@ -160,6 +161,7 @@ class Kit:
             start: The first time of the clock.
             durable_waits: Let each handler that waits for a reply run again from its start when the reply arrives, as
                 `LocalRuntime` says.
+            record_bytes_max: The most bytes of a request or an append, as the setting of this name.
 
         Raises:
             ConfigError: A fake is of an effect that the application lacks.
@@ -177,6 +179,7 @@ class Kit:
             limits=limits,
             clock=lambda: self.clock.time_us,
             durable_waits=durable_waits,
+            record_bytes_max=record_bytes_max,
         )
         self._reply_bytes = (limits or Limits()).reply_bytes
         self._effects = {} if effects is None else dict(effects)
@@ -219,7 +222,7 @@ class Kit:
             rights: The rights of the caller that the request id names, as `acting_as` sets them.
 
         Raises:
-            UserError: An effect was sent that has no fake.
+            UserError: An effect was sent that has no fake, or whose fake returned an outcome that no effect has.
         """
         reply = self.runtime.submit(call, rights)
         if self.app.effects:
@@ -238,16 +241,18 @@ class Kit:
             f"after {EFFECTS_MAX} rounds of effects, still more wait; their outcomes send effects without end"
         )
 
-    def _outcome_of(self, waiting: WaitingEffect) -> Settlement:
+    def _fake_of(self, waiting: WaitingEffect) -> Callable[..., Any]:
         name = waiting.function
-        fake = next(
-            (fake for given, fake in self._effects.items() if effect_name(given) == name), None
+        for given, fake in self._effects.items():
+            if effect_name(given) == name:
+                return fake
+        raise UserError(
+            f"effect {name} was sent by {waiting.group}, and this kit has no fake for it; add one: "
+            f"Kit(app, effects={{{name}: lambda *arguments: …}})"
         )
-        if fake is None:
-            raise UserError(
-                f"effect {name} was sent by {waiting.group}, and this kit has no fake for it; add one: "
-                f"Kit(app, effects={{{name}: lambda *arguments: …}})"
-            )
+
+    def _outcome_of(self, waiting: WaitingEffect) -> Settlement:
+        name, fake = waiting.function, self._fake_of(waiting)
         identity = effect_id_of(b"kit", waiting)
         try:
             arguments, named = arguments_of(self.app, waiting)
@@ -260,19 +265,26 @@ class Kit:
             tries += 1
             try:
                 result = _called(fake, identity, arguments, named)
-                if isinstance(result, Outcome) and not result.done:
+                given = result.value if isinstance(result, Outcome) and result.done else result
+                if not isinstance(given, Outcome):
+                    value = encoded_result(self.app.effects[name], given, self._reply_bytes)
+                    value = protected_value(self.app, waiting, value)
                     return settlement_of(
-                        waiting, result.status, error=result.error, tries=tries, effect_id=identity
+                        waiting, "done", value=value, tries=tries, effect_id=identity
                     )
-                given = result.value if isinstance(result, Outcome) else result
-                value = encoded_result(self.app.effects[name], given, self._reply_bytes)
-                value = protected_value(self.app, waiting, value)
-                return settlement_of(waiting, "done", value=value, tries=tries, effect_id=identity)
             except (Final, Unencodable, LimitExceeded) as failed:
                 why, reason = _text_of(failed), type(failed).__name__
                 break
             except Exception as failed:  # noqa: BLE001 -- a fake fails as the function may
                 why, reason = _text_of(failed), type(failed).__name__
+            else:
+                if not (given.failed or given.unknown):
+                    raise ConfigError(
+                        f"the fake of effect {name} returned Outcome({given.status!r}); a status is 'done', 'failed' or 'unknown'"
+                    )
+                return settlement_of(
+                    waiting, given.status, error=given.error, tries=tries, effect_id=identity
+                )
         why, hidden = hidden_error(self.app, waiting, reason, why)
         facts = {} if hidden is None else {"value": hidden}
         return settlement_of(waiting, "failed", error=why, tries=tries, effect_id=identity, **facts)
@@ -450,15 +462,16 @@ class Kit:
         Args:
             where: The values that attributes must have.
             after: `after` of the page before.
+            limit: The most entities, at most 1,000.
             acting_as: The caller, as in `acting_as`; None: the right of the class is not asked.
 
         Raises:
-            RequestError: A filter does not fit the class.
+            RequestError: A filter does not fit the class, or `after` or `limit` is wrong.
         """
         entity_type = entity_type_of(self.app, cls)
-        wanted = RowsWanted(
-            entity_type.name, after=after, limit=limit, where=texts_of_filters(where or {})
-        )
+        texts = page_filters(where or {}, limit)
+        behind = entity_type.key_text(self.app.key_of(entity_type.name, after)) if after else ""
+        wanted = RowsWanted(entity_type.name, after=behind, limit=limit, where=texts)
         rows = self._rows(wanted, acting_as)
         return EntityPage(self._copies(entity_type, rows), BEFORE_FIRST, rows.after)
 

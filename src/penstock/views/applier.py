@@ -23,7 +23,8 @@ from penstock.base.ids import Epoch
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.isolated_upcasts import isolated_upcasts
 from penstock.errors import PenstockError
-from penstock.files.roots import look_pause_s, snapshots_root
+from penstock.files.looks import Looks
+from penstock.files.roots import shared_root, snapshots_root
 from penstock.journal.api import Journal, newest_epoch
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
@@ -158,8 +159,8 @@ class Applier:
         # The facts about the target stay known while it does not answer.
         known = former or ViewReport(name, "", ViewState.FILLING)
         self._report = replace(known, state=ViewState.FILLING, reason="", remedy="", filled=None)
-        self._reported_at = self._looked_at = self._passes_at = float("-inf")
-        self._look_pause_s = look_pause_s(self._data, _IDLE_S)
+        self._reported_at = self._passes_at = float("-inf")
+        self._looks = Looks(shared_root(self._data), _IDLE_S)
         self._orders = ViewOrders()
         self._plan = app.views[name]
         self._use(app)
@@ -495,9 +496,7 @@ class Applier:
 
     def _hindrance(self) -> tuple[ViewState, str] | None:
         """Return the state and the reason why the view must not be written; None if it may be."""
-        now = time.monotonic()
-        if now - self._looked_at >= self._look_pause_s:
-            self._looked_at = now
+        if self._looks.is_due():
             self._orders = read_orders(self._data, self._name)
             self._held = held(self._data)
         if self._held is not None:
@@ -621,11 +620,11 @@ class Applier:
             asked_ms=None if self._pace.took_s is None else round(1_000 * self._pace.took_s, 1),
             rests=self._pace.rests,
         )
-        former = self._report
-        is_same = _facts(report) == _facts(former)
-        if is_same and now - self._reported_at < _REPORT_S:
+        # Also of a report that is not written, a later one takes the epoch, which a closed target cannot tell.
+        former, self._report = self._report, report
+        if _facts(report) == _facts(former) and now - self._reported_at < _REPORT_S:
             return
-        self._report, self._reported_at = report, now
+        self._reported_at = now
         write_report(self._data, report)
 
 
@@ -655,7 +654,7 @@ def serve_applier(app: App, name: str, config: Config, *, supervised: bool = Fal
         closing(directory.open_journal(app)) as journal,
         presence.present(config.data, ROLE, config.app, view=name),
     ):
-        code = CodeInForce(config.data, config.app)
+        code = CodeInForce(config.data, config.app, known=journal.known)
 
         def opener(plan: ViewPlan) -> Target:
             given = config.target_settings(name)

@@ -64,7 +64,7 @@ class Feed:
 
     def batches(self, after: Epoch, upto: Epoch) -> Iterator[ChangeBatch]:
         """Yield the epochs of (after, upto] as batches."""
-        return journal_batches(self._journal, after, upto, _KINDS, _STEP)
+        return journal_batches(self._journal, after, upto, _KINDS, lambda: _STEP)
 
     def filling(self, tables: ViewTables, epoch: Epoch) -> "Filling":
         """Return the rows of all tables at an epoch, which is the newest one or a little older.

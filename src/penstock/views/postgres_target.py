@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from time import monotonic, sleep
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -166,16 +167,20 @@ _INDEXES_IN: Final = b"""
 """
 
 _HOLDERS: Final = b"""
-    SELECT 'the transaction of process ' || pid || ' (' || coalesce(application_name, '') || ')'
+    SELECT 'the transaction of process ' || pid || ' (' || coalesce(nullif(application_name, ''), backend_type) || ')',
+        backend_type LIKE 'autovacuum %%'
     FROM pg_stat_activity
     WHERE age(backend_xmin) >= age(%s::xid) AND pid <> pg_backend_pid()
         AND (datname = current_database() OR datname IS NULL)
     UNION ALL
-    SELECT 'the replication slot ' || slot_name FROM pg_replication_slots WHERE age(xmin) >= age(%s::xid)
+    SELECT 'the replication slot ' || slot_name, false FROM pg_replication_slots WHERE age(xmin) >= age(%s::xid)
     UNION ALL
-    SELECT 'the prepared transaction ' || gid FROM pg_prepared_xacts WHERE age(transaction) >= age(%s::xid)
+    SELECT 'the prepared transaction ' || gid, false FROM pg_prepared_xacts WHERE age(transaction) >= age(%s::xid)
 """
-"""The holders of dead rows: snapshots that are older than a transaction."""
+"""The holders of dead rows: snapshots that are older than a transaction; and whether the server itself ends it, soon."""
+
+_LOOK_S: Final = 0.05
+"""Between two looks at a holder that ends soon."""
 
 _WAITING_HELPS: Final = ("08", "40", "53", "57")
 """Classes of SQLSTATE: no connection, a lost race, no resources, a server that starts or stops."""
@@ -371,11 +376,15 @@ class PostgresTarget:
             # Older snapshots may see the dead rows, so that they would be written again. Those of a later call may not.
             if self._horizon is None:
                 self._horizon = _value(connection, "SELECT pg_current_xact_id()::xid::text")
-            holder = connection.execute(_HOLDERS, [self._horizon] * 3).fetchone()
-            if holder is not None:
-                raise TargetProblem(
-                    f"PostgreSQL: {holder[0]} still sees the removed rows", f"end {holder[0]}"
-                )
+            until = monotonic() + self._lock_ms / 1_000
+            while (
+                holder := connection.execute(_HOLDERS, [self._horizon] * 3).fetchone()
+            ) is not None:
+                if not holder[1] or monotonic() > until:
+                    raise TargetProblem(
+                        f"PostgreSQL: {holder[0]} still sees the removed rows", f"end {holder[0]}"
+                    )
+                sleep(_LOOK_S)
             _, shapes = self._read_meta(connection)
             for shape in shapes:
                 _run(connection, f"VACUUM (FULL) {quoted(self._schema)}.{quoted(shape.name)}")

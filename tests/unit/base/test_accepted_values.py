@@ -1,6 +1,7 @@
 """Messages about a wrong member of an Enum or a Literal name the accepted values, at every door."""
 
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from enum import Enum, Flag, IntEnum
 from typing import Any, Literal, NamedTuple
 
@@ -69,6 +70,10 @@ COLOURS = "Invalid enum value 'x'; accepted are 'red', 'blue'"
             "Invalid enum value 77; accepted are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …",
         ),
         (int, '"x"', "Expected `int`, got `str`"),
+        (list[date], '["x"]', "[0]: Expected `date`, such as 2026-01-31"),
+        (datetime, '"2026-01-31"', "Expected `datetime`, such as 2026-01-31T12:00:00Z"),
+        (time, '"noon"', "Expected `time`, such as 12:30:00"),
+        (timedelta, '"1h"', "Expected `timedelta`, such as PT1H30M"),
     ],
 )
 def test_accepted_values_are_those_at_the_place(annotation: Any, text: str, message: str) -> None:

@@ -10,23 +10,28 @@ from typing import Any
 import pytest
 
 from penstock.cli.commands import COMMANDS, load
-from penstock.cli.error_output import ADVICE
+from penstock.cli.error_output import ADVICE, describe, show
 from penstock.cli.main import execute
-from penstock.errors import ConfigError
+from penstock.errors import Aborted, ConfigError
 from penstock.process.config import load_config, meanings
 from tests.checkout import SHOP, TOP
 
 SOURCE = TOP / "src" / "penstock"
 COMMAND = re.compile(r"(?<![\w./-])(?<!from )penstock ([a-z][a-z-]+)((?:(?!penstock)[^.,;:\n`])*)")
+NAMED = re.compile(r"(?<!from )penstock[ \"'\\]")
+"""A place in a source that may belong to a text with a command: most files have none, and need not be parsed."""
+
 OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 SETTING = re.compile(r"\b(?:limits|gateway|view|history)\.[a-z_]+\b")
 EVERYWHERE = {"--help", "--debug"}
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Yield every text in the source, with its place."""
+    """Yield every text in the source that may name a command, with its place."""
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        if not NAMED.search(source := path.read_text()):
+            continue
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield f"{path.relative_to(TOP)}:{node.lineno}", node.value
 
@@ -143,3 +148,9 @@ def test_a_word_for_an_option_makes_no_savepoint(
     """Other programs have commands with these names; here they are options."""
     assert execute(["savepoint", word, str(SHOP), "--data", str(tmp_path)]) == 2
     assert f"penstock savepoint APP --{word}" in capsys.readouterr().err
+
+
+def test_error_of_an_application_controls_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """The text of an exception is shown with its control characters escaped, and with its lines."""
+    show(describe(Aborted("a\x1b[31mb\rc\nd")))
+    assert "error [aborted] a\\x1b[31mb\\rc\nd\n" in capsys.readouterr().err

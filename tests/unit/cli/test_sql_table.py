@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.queries.sql_table import is_legible, print_result_table
@@ -84,3 +85,26 @@ def test_keys_of_a_result_are_whole_beside_long_text(
     monkeypatch.setenv("COLUMNS", "63")
     print_result_table(encoded(pa.table({"id": [KEY], "text": ["x" * 200]})))
     assert f"│ {KEY} │" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [80, 20])
+def test_values_control_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """A text of an application is shown with its control characters escaped; its lines and other spaces stay."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = "a\x1b[31mb\r\x00\u202e\n5\xa0€"
+    print_result_table(encoded(pa.table({"id": ["i1"], "text": [text], "more": ["x"]})))
+
+    def show(console: Console) -> None:
+        table = folding_table("id")
+        table.add_row(text)
+        console.print(table)
+        console.print(f"undone: {text}", style="red")
+
+    print_result(None, show, as_json=False)
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\r", "\x00", "\u202e"} & {*out}
+    assert "5\xa0€" in out
+    assert "undone: a\\x1b[31mb\\x00\\u202e\n5" in out  # rich leaves out the return
+    assert "│ a\\x1b[31mb\\r\\x00\\u202e │" in out

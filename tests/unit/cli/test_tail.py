@@ -75,6 +75,27 @@ def test_programs_get_json(place: list[str], capsys: pytest.CaptureFixture[str])
     assert shown(capsys, "doubled", *place) == []
 
 
+def test_events_are_chosen_by_their_values(
+    running: tuple[RunningGateway, httpx.Client, Journal],
+    place: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Atoms keep their numbers, lose their other events, and are left out without any; the newest N are of all atoms."""
+    sale = {"day": "2027-01-15", "at": "2027-01-15T08:00:00Z"}
+    atoms = [["tea", "rye"], ["rye"], ["a=b"], ["tea"]]
+    for items in atoms:
+        publish(running[2], {"sales": [[{"item": item, **sale} for item in items]]})
+
+    def chosen(*words: str) -> list[tuple[int, list[str]]]:
+        lines = [json.loads(line) for line in shown(capsys, "sales", *place, "--json", *words)]
+        return [(atom["atom"], [event["item"] for event in atom["events"]]) for atom in lines]
+
+    assert chosen("--where", "item=tea") == [(0, ["tea"]), (3, ["tea"])]
+    assert chosen("--where", "item=tea", "-n", "2") == [(3, ["tea"])]
+    assert chosen("--where", "item=a=b", "--where", "day=2027-01-15") == [(2, ["a=b"])]
+    assert chosen("--where", "item=", "--from", "earliest") == []
+
+
 @pytest.mark.parametrize(
     ("words", "expected", "code"),
     [
@@ -82,6 +103,13 @@ def test_programs_get_json(place: list[str], capsys: pytest.CaptureFixture[str])
         (["lines", "--from", "13"], "stream lines has 12 atoms", "request"),
         (["lines", "--from", "x"], "write a number, earliest or latest", "config"),
         (["lines", "--from", "1", "-n", "3"], "give one of them", "config"),
+        (["sales", "--where", "itm=tea"], "'itm'; did you mean item?", "request"),
+        (["sales", "--where", "day=tea"], "stream sales: day: 'tea' is no date", "request"),
+        (["lines", "--where", "item=tea"], "the events of lines are str", "request"),
+        (["sales", "--where", "limit=3"], "a stream is not filtered by limit", "request"),
+        (["sales", "--where", "item"], "--where item: write FIELD=VALUE", "config"),
+        (["sales", "--where", "=tea"], "--where =tea: write FIELD=VALUE", "config"),
+        (["sales", "--where", "item=a", "--where", "item=b"], "names item twice", "config"),
     ],
 )
 def test_mistakes_are_named(
@@ -119,8 +147,8 @@ def test_new_atoms_follow(running: tuple[RunningGateway, httpx.Client, Journal])
     gateway, _, journal = running
     options = AppOptions(app=[COUNTING], data=gateway.config.data)
     following = [
-        atoms_here(options, "lines", "11", follow=True),
-        atoms_at(RemoteOptions(url=gateway.url), "lines", "11", follow=True),
+        atoms_here(options, "lines", "11", {}, follow=True),
+        atoms_at(RemoteOptions(url=gateway.url), "lines", "11", {}, follow=True),
     ]
     assert [next(atoms)["atom"] for atoms in following] == [11, 11]
     publishing = threading.Thread(

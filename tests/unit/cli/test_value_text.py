@@ -1,5 +1,6 @@
 """Values and differences are text that people read, and never control a terminal."""
 
+import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -26,6 +27,8 @@ from penstock.engine.replay import ValueDifference
         (date(2026, 1, 2), "2026-01-02"),
         (Decimal("12.50"), "12.50"),
         (None, "null"),
+        (math.nan, "NaN"),
+        ([-math.inf, {"a": math.nan, "b": None}], '["-Infinity",{"a":"NaN","b":null}]'),
         ("null", '"null"'),
         ("", '""'),
         (" x", '" x"'),

@@ -178,7 +178,9 @@ def test_result_has_its_declared_type() -> None:
 def test_result_of_another_type_is_an_error() -> None:
     """A result that does not fit its declaration is an error."""
     answer = HttpResponse(200, {"content-type": MSGPACK}, msgspec.msgpack.encode(3))
-    with pytest.raises(Unencodable, match="differs from its declared type"):
+    with pytest.raises(
+        Unencodable, match="the request is done, but its result does not fit the annotation"
+    ):
         value_of(answer, set[bytes])
 
 

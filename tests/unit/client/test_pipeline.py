@@ -118,7 +118,7 @@ def test_requests_of_a_broken_connection_take_effect_once(tmp_path: Path) -> Non
     """After a cut, the requests without an answer are sent again; the log has each of them once."""
     chosen = GatewayConfig(pipeline_window=500)
     with (
-        RunningGateway(SHOP, tmp_path, chosen, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, chosen, drives=False, reads=False) as gateway,
         Cutter(urlsplit(gateway.url).port or 0) as cutter,
         Client(cutter.url, SHOP_APP, timeout_s=200) as client,
     ):
@@ -143,7 +143,10 @@ def test_requests_of_a_broken_connection_take_effect_once(tmp_path: Path) -> Non
 
 def test_answers_that_a_cut_has_lost_come_from_the_journal(tmp_path: Path) -> None:
     """A request that committed before the client heard of it gets its recorded answer."""
-    with RunningGateway(SHOP, tmp_path) as gateway, Client(gateway.url, SHOP_APP) as client:
+    with (
+        RunningGateway(SHOP, tmp_path, reads=False) as gateway,
+        Client(gateway.url, SHOP_APP) as client,
+    ):
         client.Item.create("lost", price=1, stock=0)
         for number in range(40):  # in many epochs
             client.Item("lost").add(1, request_id=f"lost-{number}")
@@ -157,7 +160,7 @@ def test_answers_that_a_cut_has_lost_come_from_the_journal(tmp_path: Path) -> No
 def test_requests_are_accepted_before_they_commit(tmp_path: Path) -> None:
     """`accepted` returns as soon as the log has the request; after a cut, and after the answer, too."""
     with (
-        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, drives=False, reads=False) as gateway,
         Cutter(urlsplit(gateway.url).port or 0) as cutter,
         Client(cutter.url, SHOP_APP, timeout_s=200) as client,
         client.pipeline(accepted=True) as pipeline,
@@ -208,6 +211,16 @@ def test_request_in_no_log_is_not_accepted_in_time() -> None:
             pipeline.Item("a").add(1).accepted(0.01)
 
 
+def test_pipeline_sends_in_its_block_alone() -> None:
+    """A call before the block is refused at once: nothing would send it, and its result would never come."""
+    with Client("http://127.0.0.1:9", SHOP_APP) as client:
+        pipeline = client.pipeline()
+        with pytest.raises(ConfigError, match=r"with client\.pipeline"):
+            pipeline.Item("i1").add(1)
+        with pytest.raises(ConfigError, match=r"with client\.pipeline"):
+            list(pipeline.results([client.prepare.Item("i1").add(1)]))
+
+
 def test_calls_without_a_gateway_fail() -> None:
     """After its attempts a pipeline gives up, and each of its calls has the error."""
     url = f"http://{HOST}:{free_port(HOST)}"
@@ -221,7 +234,7 @@ def test_calls_without_a_gateway_fail() -> None:
 def test_call_without_an_answer_is_late(tmp_path: Path) -> None:
     """A request that no driver processes is late, and its error says how to get the result."""
     with (
-        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, drives=False, reads=False) as gateway,
         Client(gateway.url, SHOP_APP, timeout_s=1.0) as client,
         client.pipeline() as pipeline,
         pytest.raises(TimedOut, match="late-1"),
@@ -232,7 +245,7 @@ def test_call_without_an_answer_is_late(tmp_path: Path) -> None:
 def test_block_that_fails_does_not_wait(tmp_path: Path) -> None:
     """An error in the block leaves it at once; the calls get an error, and later calls, too."""
     with (
-        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, drives=False, reads=False) as gateway,
         Client(gateway.url, SHOP_APP) as client,
     ):
         pipeline = client.pipeline()

@@ -61,7 +61,7 @@ def test_key_opens_what_its_scopes_say(tmp_path: Path) -> None:
     """Without a key, or with one for something else, calls are refused, and never sent again."""
     scopes = [parse_scope("call:Coat")]
     _, secret = KeyStore(tmp_path).add("coats", scopes, None, datetime.now(UTC))
-    with RunningGateway(SPEC, tmp_path) as running:
+    with RunningGateway(SPEC, tmp_path, reads=False) as running:
         with Client(running.url, app) as client, pytest.raises(Unauthenticated):
             client.Coat.create(1)
         with Client(running.url, app, key=secret) as client:

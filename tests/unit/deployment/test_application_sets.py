@@ -32,6 +32,8 @@ from tests.market import MARKET, PLACES
 from tests.modules import own_modules
 from tests.unit.sql_view.gallery_app import Written
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 
 @pytest.fixture
 def market(tmp_path: Path) -> Iterator[Path]:

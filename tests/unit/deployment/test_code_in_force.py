@@ -15,7 +15,8 @@ from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
 from penstock.errors import OperationalError
 from penstock.files.local_root import LocalRoot
-from penstock.journal.deployments import Deployments
+from penstock.journal.api import Commit
+from penstock.journal.deployments import Deployment, Deployments
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.spark.runtime import SparkRuntime
@@ -129,6 +130,61 @@ def test_a_driver_refuses_a_source_that_is_written_after_its_import(
         assert Deployments(data / "journal").every() == before
         sys.modules.pop("jars", None)
         assert deploy(data, second, load_app(second), journal) is not None
+
+
+class Following:
+    """A process that follows a journal in a store.
+
+    Attributes:
+        commit: The newest commit that it knows.
+        now_s: Its clock.
+        looks: The files in the store that it has looked at.
+    """
+
+    def __init__(self, data: Path, spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commit: Commit | None = None
+        self.now_s, self.looks = 0.0, list[str]()
+        stamp = LocalRoot.stamp
+
+        def counted(root: LocalRoot, name: str) -> object:
+            self.looks.append(name)
+            return stamp(root, name)
+
+        monkeypatch.setattr(LocalRoot, "is_far", True)
+        monkeypatch.setattr(LocalRoot, "stamp", counted)
+        self.code = CodeInForce(data, spec, clock=lambda: self.now_s, known=lambda: self.commit)
+        self.code.due(Epoch(0))
+
+    def after(self, epoch: int, deployment: str) -> tuple[int, Deployment | None]:
+        """Learn of a commit; return the number of looks at the store, and the deployment to serve."""
+        self.commit = Commit(Epoch(epoch), {}, (), 0, deployment=deployment)
+        self.looks.clear()
+        due = self.code.due(Epoch(epoch + 1))
+        self.code.next_since(Epoch(epoch + 1))
+        return len(self.looks), due
+
+
+def test_a_commit_that_names_the_known_deployment_saves_a_look(
+    tmp_path: Path, versions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process asks a store at once when a commit names another deployment, or none, and rarely while it names the known one."""
+    data, (first, second, third) = tmp_path / "data", versions
+    deployments, process = Deployments(data / "journal"), Following(data, first, monkeypatch)
+    (served,) = deployments.every()
+    assert [process.after(epoch, served.name) for epoch in (2, 3)] == 2 * [(0, None)]
+    assert process.after(4, "") == (1, None), "a driver of an earlier version has written it"
+    process.code.due(Epoch(9))
+    assert len(process.looks) == 2, "the commit says nothing about a later epoch"
+    deployed = deployments.record(Epoch(8), 0, store_code(data, second), {}, live=True)
+    assert deployed is not None
+    assert process.after(7, deployed.name) == (1, deployed)
+    with process.code.exchange(deployed):
+        pass
+    assert process.after(8, deployed.name) == (0, None)
+    started = deployments.record(Epoch(10), 0, store_code(data, third), {}, live=True)
+    assert process.after(9, deployed.name) == (0, None), "no commit knows of a start yet"
+    process.now_s += REST_S
+    assert process.after(9, deployed.name) == (1, started)
 
 
 def test_an_idle_process_asks_a_store_rarely(

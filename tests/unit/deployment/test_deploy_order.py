@@ -22,6 +22,8 @@ from tests.deployments import KIOSK, kiosk_in
 from tests.history import journal_of
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 MIGRATING = (
     KIOSK.replace("import App", "import App, migrate")
     .replace("app =", "@migrate(Item, since=2)\ndef made(old):\n    {body}\n\napp =")

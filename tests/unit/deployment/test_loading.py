@@ -1,5 +1,6 @@
 """An application is found by module, file or folder, and each error names the wrong part."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -202,3 +203,12 @@ def test_taken_name_is_refused() -> None:
     message = complaint(write("second/load_twice.py"))
     assert "its name load_twice is taken by" in message
     assert "first" in message
+
+
+def test_files_beside_an_application_hide_no_module_of_python() -> None:
+    """A library that imports a module of Python later gets it; the application cannot have its name."""
+    write("xmlrpc/__init__.py", "raise SystemError('hidden')")
+    load_app(write("load_beside.py"))
+    assert importlib.import_module("xmlrpc.client").__name__ == "xmlrpc.client"
+    assert "its name mailbox is taken by" in complaint(write("mailbox.py"))
+    assert load_app(write("test.py")).name == "things"  # Python's tests are no module of programs

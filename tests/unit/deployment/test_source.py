@@ -116,6 +116,24 @@ def test_a_source_that_is_too_large_is_refused_by_name(
         files_of("kiosk.py")
 
 
+@pytest.mark.parametrize("name", ["queue", "email"])
+def test_a_module_named_like_one_of_python_is_refused_by_name(write: Write, name: str) -> None:
+    """The application itself, and a module that it imports; one that it does not import may lie there."""
+    write(
+        {
+            "kiosk.py": "import time\nfrom shop import calendar\n",
+            f"{name}.py": "",
+            "shop/calendar.py": "",
+        }
+    )
+    assert files_of("kiosk.py") == ["kiosk.py", "shop/calendar.py"]
+    with pytest.raises(ConfigError, match=rf"{name}\.py has the name of a module of Python"):
+        read_source(locate(f"{name}.py"))
+    write({"kiosk.py": f"def late():\n    import {name}\n"})
+    with pytest.raises(ConfigError, match="rename the file, or put it into a package"):
+        read_source(locate("kiosk.py"))
+
+
 def test_symbolic_links_are_followed_to_files_and_cycles_are_not(write: Write) -> None:
     """A linked module is packed with its content; a linked package is not searched."""
     write({"shop/__init__.py": "from . import linked", "elsewhere/real.py": "VALUE = 1\n"})

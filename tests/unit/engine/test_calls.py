@@ -16,7 +16,10 @@ from penstock.engine.calls import (
     HEAVY,
     SAMPLED_EVERY,
     SAMPLED_RUN,
+    WINDOW_S,
+    CallMemory,
     CallSampler,
+    Sample,
     estimate,
     members_of,
 )
@@ -332,17 +335,67 @@ def test_shop_is_counted() -> None:
     }
 
 
+class Process:
+    """Runs calls as the tasks of one process do, on a clock of its own."""
+
+    def __init__(self, app: App) -> None:
+        self.now_s = 0.0
+        self._app = app
+        self._memory = CallMemory(lambda: self.now_s)
+        self._state: dict[EntityKey, bytes | None] = {}
+
+    def run(self, *calls: Call) -> tuple[dict[str, Sample], int]:
+        """Return the samples of a task, and how many of its transactions were observed."""
+        sampler = CallSampler(members_of(self._app), self._memory)
+        executor = Executor(self._app, self._state.get, Limits())
+        executor.sampler = sampler
+        for call in calls:
+            body, _ = self._app.request(*call)
+            self._state.update(executor.run(RequestId("r"), body, 0).writes)
+        observed = sum(one.transactions for one in sampler._looks.values())
+        return sampler.samples(), observed
+
+
+SHAKE: Call = ("Tree", "t", "shake", (), {})
+
+
+def test_small_tasks_share_their_observations() -> None:
+    """A process observes a root a few times in each second, however many tasks run it, and counts all of its calls."""
+    process = Process(FOREST)
+    process.run(PLANTED)
+    roots, samples, observed = [], [], []
+    for second in range(2):
+        process.now_s = second * WINDOW_S
+        for _ in range(5):
+            found, count = process.run(*[SHAKE] * 6)
+            roots.append({"Tree.shake": 6})
+            samples.append(found)
+            observed.append(count)
+    assert observed == [6, 2, 0, 0, 0] * 2
+    assert [one["Tree.shake"].transactions for one in samples] == [6, 8, 8, 8, 8] * 2
+    assert estimate(roots, samples) == {">Tree.shake": 60, "Tree.shake>Leaf.touch": 180}
+
+
+def test_a_sample_follows_what_a_root_does_now() -> None:
+    """A later second replaces the sample, so the counts are those of the present calls."""
+    process = Process(FOREST)
+    process.run(PLANTED)
+    process.run(*[SHAKE] * 20)
+    process.run(("Tree", "t", "upsert", (), {"leaves": []}))
+    process.now_s = WINDOW_S
+    process.run(*[SHAKE] * SAMPLED_RUN)
+    found, observed = process.run(*[SHAKE] * 20)
+    assert observed == 0
+    assert found == {"Tree.shake": Sample(SAMPLED_RUN, {})}
+
+
 def test_heavy_roots_are_looked_at_once() -> None:
-    """A root that touches very many entities is not slowed down again, in no task of the process."""
-    heavy: set[str] = set()
-    body = SHOP.request("", None, "init_items", (HEAVY + 1, 5, 1))[0]
+    """A root that touches very many entities is not slowed down again, and its sample counts for all tasks."""
+    process = Process(SHOP)
+    call: Call = ("", None, "init_items", (HEAVY + 1, 5, 1), {})
     looked = []
     for _ in range(2):
-        sampler = CallSampler(members_of(SHOP), heavy)
-        executor = Executor(SHOP, lambda _: None, Limits())
-        executor.sampler = sampler
-        for _ in range(3):
-            executor.run(RequestId("r"), body, 0)
-            assert executor.root == "init_items"
-        looked.append({root: one.transactions for root, one in sampler.samples().items()})
-    assert looked == [{"init_items": 1}, {}]
+        looked.append(process.run(call, call, call))
+        process.now_s += WINDOW_S
+    sample = Sample(1, {"init_items>Item.upsert": HEAVY + 1.0})
+    assert looked == [({"init_items": sample}, 1), ({"init_items": sample}, 0)]

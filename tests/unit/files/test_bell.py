@@ -10,6 +10,7 @@ import pytest
 from penstock.files import bell as bells
 from penstock.files.bell import QUIET_S, Bell
 from penstock.files.durable import temporary_of
+from penstock.files.store_root import StoreRoot
 from tests.waiting import wait_for
 
 OFTEN = (0.001, 0.005)
@@ -62,6 +63,29 @@ def test_next_write_rings_once(tmp_path: Path) -> None:
         until_unwatched(each)
         assert each.look_s == OFTEN
     assert bell.watch_write(file)
+
+
+def test_processes_of_a_host_tell_each_other_of_names_in_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store rings nothing, so a process that knows of a name tells, once for all; without rings, the others look often."""
+    ours, others = (StoreRoot("s3://bucket/app", tmp_path / host) for host in ("ours", "others"))
+    bell, elsewhere = ours.folder("log").bell(), others.folder("log").bell()
+    now = time.monotonic
+    for name in ("00001", "00001", "00002"):
+        ours.folder("log").tell(name)
+    others.folder("log").tell("00003")
+    until_rung(elsewhere, 0)  # Linux tells in the order of the changes
+    assert (bell.rings, elsewhere.rings) in {(1, 1), (2, 1)}, "events that come together ring once"
+    seldom = bell.look_s
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 10)
+    assert seldom > bell.look_s, "the process that told may have ended"
+    monkeypatch.undo()
+    ours.folder("other").tell("00004")  # nobody waits there, so nothing is written
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("0*")) == [
+        "others/log/told/00003",
+        "ours/log/told/00002",
+    ]
 
 
 def test_ring_before_the_wait_ends_it() -> None:

@@ -4,13 +4,17 @@ import _thread
 import errno
 import os
 import resource
+import signal
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from penstock.files.durable import create_all, is_temporary, publish
+from penstock.files import durable
+from penstock.files.durable import create_all, done_together, is_temporary, publish, sync_all
 
 WAIT_S = 60
 
@@ -137,8 +141,38 @@ def test_syncs_need_no_thread(
     def refused(*_: object) -> int:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(durable, "_free", [])
     monkeypatch.setattr(_thread, "start_new_thread", refused)
     names = watch(monkeypatch)
     create_all(files)
     publish(tmp_path / NAME, b"both", files)
     assert sorted(map(without_token, names)) == EVERY
+
+
+def test_a_fork_syncs_with_threads_of_its_own(files: dict[Path, bytes]) -> None:
+    """A fork lacks the threads that its parent keeps for syncs; it syncs nevertheless."""
+    create_all(files)
+    sync_all(files)
+    fork = os.fork()
+    if not fork:
+        signal.alarm(20)
+        sync_all(files)
+        os._exit(os.EX_OK)
+    assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == os.EX_OK
+
+
+def test_a_work_that_fails_ends_no_thread() -> None:
+    """The first error of several works is raised when all of them have ended, and the next works have their threads."""
+    ended = []
+
+    def fails(name: str) -> None:
+        time.sleep(0.01)
+        ended.append(name)
+        raise OSError(name)
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="second"):
+            done_together([tuple, partial(fails, "second"), partial(fails, "third")])
+        with pytest.raises(OSError, match="first"):
+            done_together([partial(fails, "first"), partial(fails, "second")])
+    assert sorted(ended) == sorted(2 * ["second", "third", "first", "second"])

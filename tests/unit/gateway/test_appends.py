@@ -179,10 +179,14 @@ def test_code_of_an_event_costs_its_append_only(http: httpx.Client, way: str, co
 
 
 def test_too_large_append_is_refused(tmp_path: Path) -> None:
-    """A body beyond `gateway.body_bytes_max` gets 413."""
-    with RunningGateway(SPEC, tmp_path, GatewayConfig(body_bytes_max=1_024), drives=False) as small:
+    """A body beyond `gateway.body_bytes_max` gets 413, with the name of the setting."""
+    with RunningGateway(
+        SPEC, tmp_path, GatewayConfig(body_bytes_max=1_024), drives=False, reads=False
+    ) as small:
         answer = httpx.post(f"{small.url}/streams/headlines", json=["a" * 2_000])
-    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "record-too-large")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (413, "record-too-large")
+    assert error["message"] == "a body takes at most gateway.body_bytes_max = 1024 bytes"
 
 
 def test_client_appends_with_types(stand: RunningGateway, client: Client) -> None:

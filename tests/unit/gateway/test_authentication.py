@@ -3,10 +3,10 @@
 import hashlib
 import json
 import logging
-import multiprocessing
 import os
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,7 @@ from penstock.gateway.auth.authentication import CREDENTIAL_BYTES_MAX, Authentic
 from penstock.gateway.auth.keys import PREFIX, ApiKey, KeyRing, KeyStore, decode_keys, encode_keys
 from penstock.gateway.auth.principal import ANONYMOUS, Principal, Scope
 from penstock.process.config import Config, GatewayConfig
+from tests import forked
 from tests.waiting import wait_for
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -193,15 +194,28 @@ def test_flipped_bit_in_the_file_grants_nothing_new(data: st.DataObject) -> None
         assert decode_keys(bytes(stored)) == keys  # the bit turned one white space into another
 
 
+_WRITER = """
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from penstock.gateway.auth.keys import KeyStore
+from penstock.gateway.auth.principal import Scope
+
+folder, writer = Path(sys.argv[1]), sys.argv[2]
+store, scopes = KeyStore(folder), [Scope("call:Item.add")]
+(folder / f"{writer}.begins").touch()
+while len([*folder.glob("*.begins")]) < 2:
+    pass
+for number in range(10):
+    store.add(f"{writer}-{number}", scopes, None, datetime(2026, 5, 1, tzinfo=UTC))
+"""
+
+
 def test_two_writers_lose_no_key(tmp_path: Path) -> None:
     """Keys that several processes make at once are all there afterwards."""
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_make_keys, args=(tmp_path, n)) for n in range(2)]
-    for one in writers:
-        one.start()
-    for one in writers:
-        one.join(60)
-        assert one.exitcode == 0
+    with ThreadPoolExecutor(2) as threads:
+        for done in threads.map(lambda writer: forked.run(_WRITER, tmp_path, writer), range(2)):
+            assert done.returncode == 0, done.stderr
     names = {one.name for one in KeyStore(tmp_path).read()}
     assert names == {f"{writer}-{n}" for writer in range(2) for n in range(10)}
 
@@ -344,8 +358,3 @@ def _key_of(secret: str) -> ApiKey:
         scopes=(ADD,),
         created=NOW,
     )
-
-
-def _make_keys(data: Path, writer: int) -> None:
-    for number in range(10):
-        KeyStore(data).add(f"{writer}-{number}", [ADD], None, NOW)

@@ -57,7 +57,7 @@ def test_useless_connections_give_way(tmp_path: Path, sent: bytes) -> None:
     """More useless connections than places: the oldest ones are sent away, and new and old callers are served."""
     settings = GatewayConfig(connections_max=MOST, receive_timeout_ms=600_000)
     with (
-        RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, settings, drives=False, reads=False) as gateway,
         held(gateway.config.gateway.port, 3 * MOST, sent) as useless,
     ):
         made = httpx.post(
@@ -70,7 +70,7 @@ def test_useless_connections_give_way(tmp_path: Path, sent: bytes) -> None:
 def test_callers_are_known_by_the_addresses_of_their_sockets(tmp_path: Path) -> None:
     """A connection that has brought a request, or whose request runs, is not taken for a useless one."""
     with (
-        RunningGateway(SHOP, tmp_path, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         client.get("/healthz")
@@ -83,7 +83,10 @@ def test_callers_are_known_by_the_addresses_of_their_sockets(tmp_path: Path) -> 
 def test_connections_that_stay_leave_half_of_the_places(tmp_path: Path) -> None:
     """Event streams and requests that wait have half of the places; further ones are refused, and calls go on."""
     settings = GatewayConfig(connections_max=MOST)
-    with RunningGateway(STREAMS, tmp_path, settings, drives=False) as gateway, ExitStack() as open_:
+    with (
+        RunningGateway(STREAMS, tmp_path, settings, drives=False, reads=False) as gateway,
+        ExitStack() as open_,
+    ):
         path, accept = f"{gateway.url}/streams/headlines", {"Accept": "text/event-stream"}
         for _ in range(MOST // 2):
             answer = open_.enter_context(httpx.stream("GET", path, headers=accept, timeout=60))

@@ -25,7 +25,7 @@ from tests.history import journal_of
 from tests.market import MARKET, PLACES
 from tests.modules import own_modules
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("forked_children")]
 
 ZIP = {"Content-Type": "application/zip"}
 
@@ -48,7 +48,7 @@ def keys(source: Path) -> dict[str, str]:
 def gateway(source: Path, keys: dict[str, str]) -> Iterator[RunningGateway]:
     """Run the application's gateway without a driver."""
     assert keys
-    with RunningGateway(str(source), source.parent / "data", drives=False) as running:
+    with RunningGateway(str(source), source.parent / "data", drives=False, reads=False) as running:
         yield running
 
 
@@ -161,7 +161,7 @@ def test_an_order_drops_a_class_with_its_name(
 
 def test_a_gateway_without_keys_deploys_nothing(source: Path) -> None:
     """An anonymous caller may see the deployments, and cannot bring code to a gateway."""
-    with RunningGateway(str(source), source.parent / "data", drives=False) as running:
+    with RunningGateway(str(source), source.parent / "data", drives=False, reads=False) as running:
         url = f"{running.url}/deployments"
         assert httpx.get(url, timeout=60).status_code == 200
         refused = httpx.post(url, json={"number": 1}, timeout=60)
@@ -207,7 +207,7 @@ def test_an_application_of_a_set_is_removed_through_a_gateway(
     key = KeyStore(data).add("admin", granted(["admin"]), None, datetime.now(UTC))[1]
     with own_modules(PLACES):
         journal_of(str(MARKET), data, [[("Item", "tea", "create", {"price": 3})]], deploys=True)
-        with RunningGateway(str(MARKET), data, drives=False) as running:
+        with RunningGateway(str(MARKET), data, drives=False, reads=False) as running:
             remote = ["--url", running.url, "--key", key]
             for name, reason in (
                 ("stock", "orders uses /stock/Item"),

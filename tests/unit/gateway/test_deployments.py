@@ -6,17 +6,23 @@ import os
 import textwrap
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 from starlette.responses import Response
 
+from penstock.base.ids import Epoch
+from penstock.deployment.loading import load_app
 from penstock.errors import Diverged
 from penstock.gateway import serving
 from penstock.gateway.handlers.entity_read import EntityReadHandler
-from tests.deployments import kept_imports, record, write_version
+from penstock.journal.deployments import Deployments
+from penstock.process.data_directory import DataDirectory
+from tests.deployments import kept_imports, record, stored_code, write_version
 from tests.gateway_thread import RunningGateway
+from tests.stream_journal import publish
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.long
@@ -101,13 +107,14 @@ def test_new_version_takes_the_requests_and_connections_stay(tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("kept_imports")
 def test_former_version_can_be_freed_after_its_last_response(tmp_path: Path) -> None:
-    """The gateway says so when no request uses the former version, and holds it no longer."""
+    """The gateway says so when no request uses the former version, and holds it no longer, while event streams go on."""
     first = write_version(tmp_path / "1", "jars", FIRST)
     second = write_version(tmp_path / "2", "jars", SECOND)
     freed: list[bool] = []
     with (
         RunningGateway(first, tmp_path / "data") as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
+        client.stream("GET", "/streams/opened", headers={"Accept": "text/event-stream"}),
         ThreadPoolExecutor(1) as threads,
     ):
         former = weakref.ref(gateway.versions.present)
@@ -118,14 +125,14 @@ def test_former_version_can_be_freed_after_its_last_response(tmp_path: Path) -> 
 
         gateway.versions.on_retired = collect
         waiting = threads.submit(client.get, "/streams/opened?wait=60")
-        followers = 'penstock_stream_followers{stream="opened"} 1.0'
-        wait_for(lambda: followers in httpx.get(f"{gateway.url}/metrics").text, "the follower")
+        wait_for(lambda: gateway.versions.present._running == 1, "the request")
         deployment = record(gateway, second)
         wait_for(lambda: gateway.deployments.served == deployment, "the switch")
         assert not any(freed)
         assert client.post("/streams/opened", json=[1]).status_code == 200
         assert waiting.result().status_code == 200
         wait_for(lambda: any(freed), "the end of the former version", 20)
+        gateway.refuse_waiting()  # the event stream ends
 
 
 async def unreadable(*_: object) -> Response:
@@ -154,6 +161,53 @@ def test_followers_of_a_removed_stream_end(tmp_path: Path) -> None:
         for told in (lines[2].removeprefix("data: "), waiting.result().text):
             assert json.loads(told)["error"]["code"] == "request"
             assert "there is no stream 'spilled'" in told
+
+
+FACTS = """
+    from msgspec import Struct
+    from penstock import App, stream
+
+    class Paid(Struct, tag=True):
+        order: int
+
+    class Refunded(Struct, tag=True):
+        order: int
+
+    app = App("pressroom", stream("facts", {kinds}))
+"""
+
+
+async def nothing_is_due(*_: object) -> None:
+    return None
+
+
+@pytest.mark.usefixtures("kept_imports")
+def test_a_filter_is_that_of_the_deployment_whose_events_it_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No event of a new kind is left out: not by a gateway that still loads its code, and not for a follower from before."""
+    first = write_version(tmp_path / "1", "pressroom", FACTS.format(kinds="Paid"))
+    second = write_version(tmp_path / "2", "pressroom", FACTS.format(kinds="Paid | Refunded"))
+    data = tmp_path / "data"
+    data.mkdir()
+    query = "/streams/facts?order=1"
+    with (
+        closing(DataDirectory(data).open_journal(load_app(first))) as journal,
+        RunningGateway(first, data, drives=False) as gateway,
+        httpx.Client(base_url=gateway.url, timeout=60) as client,
+        client.stream("GET", query, headers={"Accept": "text/event-stream"}) as following,
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(serving.VersionSwitch, "_due", nothing_is_due)
+            every = Deployments(DataDirectory(data).journal_root)
+            every.record(Epoch(0), 0, stored_code(data, second), {})
+            publish(journal, {"facts": [[{"type": "Refunded", "order": 1}]]})
+            wait_for(lambda: client.get(query).status_code == 503, "the deployment")
+            assert client.get(query).json()["error"]["code"] == "state-unavailable"
+            assert len(client.get("/streams/facts").json()["atoms"]) == 1
+        data_of = (line for line in following.iter_lines() if line.startswith("data"))
+        assert '"type":"Refunded"' in next(data_of)
+        assert len(client.get(query).json()["atoms"]) == 1
 
 
 @pytest.mark.usefixtures("kept_imports")

@@ -65,7 +65,7 @@ def test_an_operator_ends_the_rest_of_a_cascade(data: Path) -> None:
         each: store.add(each, granted([each]), None, utc_now())[1] for each in ("admin", "call")
     }
     with (
-        RunningGateway(FLOWS.spec, data, drives=False) as gateway,
+        RunningGateway(FLOWS.spec, data, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         caller, admin = ({"X-API-Key": keys[each]} for each in ("call", "admin"))

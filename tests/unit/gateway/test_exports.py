@@ -41,7 +41,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     source.write_text(SOURCE)
     data.mkdir()
     _, secret = KeyStore(data).add("ada", granted(["*"]), None, datetime.now(UTC))
-    gateway = RunningGateway(str(source), data, drives=False)
+    gateway = RunningGateway(str(source), data, drives=False, reads=False)
     gateway.driver = SerialDriver(str(source), gateway.config, deploys=True)
     with (
         gateway,

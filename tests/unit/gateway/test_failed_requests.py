@@ -26,7 +26,7 @@ def test_operators_order_attempts_of_failed_requests(tmp_path: Path, spec: str) 
     caller = store.add("caller", granted(["call"]), None, now)[1]
     admin = store.add("admin", granted(["admin", "call"]), None, now)[1]
     with (
-        RunningGateway(spec, tmp_path / "data") as gateway,
+        RunningGateway(spec, tmp_path / "data", reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as http,
     ):
 

@@ -185,7 +185,7 @@ def test_gateway_answers_429_with_a_time(tmp_path: Path) -> None:
     """Limits per key and per principal count their own requests, and refusals are in the metrics."""
     keys = [KeyStore(tmp_path).add(name, [EVERYTHING], None, utc_now())[1] for name in ("a", "b")]
     with (
-        RunningGateway(SPEC, tmp_path) as gateway,
+        RunningGateway(SPEC, tmp_path, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as http,
     ):
 
@@ -212,7 +212,7 @@ def test_gateway_answers_429_with_a_time(tmp_path: Path) -> None:
 def test_client_gets_a_typed_error(tmp_path: Path) -> None:
     """A client whose time is over before `Retry-After` raises `Throttled` with the seconds."""
     with (
-        RunningGateway(SPEC, tmp_path) as gateway,
+        RunningGateway(SPEC, tmp_path, reads=False) as gateway,
         Client(gateway.url, turnstile_app.app, timeout_s=60) as client,
     ):
         client.open_all(["n"])
@@ -227,7 +227,7 @@ def test_request_is_under_way_until_its_epoch(tmp_path: Path) -> None:
     """A sent request holds its place in the log, also after its answer, until an epoch commits it."""
     settings = GatewayConfig(reply_timeout_ms=60_000)
     with (
-        RunningGateway(SPEC, tmp_path, settings, drives=False) as gateway,
+        RunningGateway(SPEC, tmp_path, settings, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as http,
     ):
 

@@ -29,7 +29,7 @@ def keys(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def gateway(tmp_path: Path, keys: dict[str, str]) -> Iterator[RunningGateway]:
     assert keys
-    with RunningGateway(SPEC, tmp_path) as running:
+    with RunningGateway(SPEC, tmp_path, reads=False) as running:
         yield running
 
 
@@ -69,7 +69,7 @@ def test_gateway_without_keys_takes_orders_of_this_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without keys, a command needs none either; a page of another site gives no orders."""
-    with RunningGateway(SPEC, tmp_path) as gateway:
+    with RunningGateway(SPEC, tmp_path, reads=False) as gateway:
         order, page = {"kind": "pause", "target": "*"}, {"Origin": "https://elsewhere.example"}
         assert httpx.post(f"{gateway.url}/flow", json=order, headers=page).status_code == 403
         assert httpx.get(f"{gateway.url}/flow").json()["standing"]["paused"] == []

@@ -107,7 +107,7 @@ def test_pause_of_a_class_comes_before_a_workflow(run: Run) -> None:
 def test_console_shows_and_resumes(driver: Inline) -> None:
     """The page's route lists the paused workflow, and resumes it as the command does."""
     with (
-        RunningGateway(SPEC, driver.config.data, drives=False) as gateway,
+        RunningGateway(SPEC, driver.config.data, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as http,
     ):
         (shown,) = http.get(FLOW).json()["standing"]["workflows"]

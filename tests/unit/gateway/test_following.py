@@ -334,7 +334,7 @@ def test_following_needs_its_scope(tmp_path: Path) -> None:
         store = KeyStore(gateway.config.data)
         _, key = store.add("web", granted(["follow:lines"]), None, datetime.now(UTC))
         _, other = store.add("ops", granted(["follow"]), None, datetime.now(UTC))
-    with RunningGateway(COUNTING, gateway.config.data, drives=False) as again:
+    with RunningGateway(COUNTING, gateway.config.data, drives=False, reads=False) as again:
         headers = {"Authorization": f"Bearer {key}"}
         assert httpx.get(f"{again.url}/streams/lines", headers=headers).status_code == 200
         refused = httpx.get(f"{again.url}/streams/numbers", headers=headers)

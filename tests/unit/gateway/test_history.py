@@ -157,7 +157,10 @@ def test_time_is_bounded(ledger: httpx.Client, monkeypatch: pytest.MonkeyPatch) 
     """A child that takes too long is ended, and the answer says so."""
     program(monkeypatch, ENDLESS)
     monkeypatch.setattr(history, "TIME_S", 0.05)
-    assert asked(ledger, "/requests/paid/trace", 504)["error"]["code"] == "timed-out"
+    # A process of another test may have ended a moment before its request leaves its place.
+    answers = iter(lambda: ledger.get("/requests/paid/trace"), None)
+    answer = next(each for each in answers if each.status_code != 429)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timed-out")
     assert running() == []
 
 

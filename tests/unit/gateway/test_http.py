@@ -122,7 +122,7 @@ def test_long_key_is_refused(tmp_path: Path) -> None:
     """`gateway.key_bytes_max` bounds an entity's key and a request id, in bytes of UTF-8."""
     settings = GatewayConfig(key_bytes_max=16)
     with (
-        RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, settings, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         reads = {"k" * 16: 404, "k" * 17: 400, "\u00e9" * 8: 404, "\u00e9" * 9: 400}
@@ -204,7 +204,7 @@ def test_cancelled_request_is_cancelled_before_its_epoch(tmp_path: Path) -> None
         reply_timeout_ms=600_000
     )  # an answer at once needs less than the client has
     with (
-        RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, settings, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as shop,
     ):
         place = shop.post("/send/Item/never/add?delay=3600", json=[2]).headers["location"]
@@ -381,7 +381,7 @@ def test_waiting_is_bounded(tmp_path: Path) -> None:
     """Without a driver a call gets 504 in its time, and the request is processed afterwards."""
     settings = GatewayConfig(reply_timeout_ms=200, lag_max=1)
     with (
-        RunningGateway(SHOP, tmp_path, settings, drives=False) as gateway,
+        RunningGateway(SHOP, tmp_path, settings, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         path, body = "/call/Item/a/create", {"price": 1}
@@ -394,7 +394,7 @@ def test_waiting_is_bounded(tmp_path: Path) -> None:
         place = "/requests/slow"
         assert client.get(place).json()["status"] == "pending"
     with (
-        RunningGateway(SHOP, tmp_path) as gateway,
+        RunningGateway(SHOP, tmp_path, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         again = client.post(path, json=body, headers={"Idempotency-Key": "slow"})

@@ -60,7 +60,7 @@ def test_rates_and_lags_are_shown(data: Path, capsys: pytest.CaptureFixture[str]
         printed = capsys.readouterr()
         return printed.out + " ".join(printed.err.split())
 
-    with RunningGateway(SPEC, data, drives=False) as gateway:
+    with RunningGateway(SPEC, data, drives=False, reads=False) as gateway:
         lines = told("explain", SPEC).splitlines()
         assert any("workflow total" in line and "[2 atoms behind]" in line for line in lines)
         assert sum("stream numbers" in line and "[40 events/s]" in line for line in lines) == 1

@@ -23,7 +23,7 @@ from tests.waiting import wait_for
 
 def test_readiness_tells_of_starting_processes(tmp_path: Path) -> None:
     """The gateway is ready for requests, and says which step the driver and the SQL view have reached."""
-    with RunningGateway(SHOP, tmp_path, drives=False) as gateway:
+    with RunningGateway(SHOP, tmp_path, drives=False, reads=False) as gateway:
         startup.note(tmp_path, "driver", "Java starts")
         startup.note(tmp_path, "view", "its tables are opened")
         ready = httpx.get(f"{gateway.url}/readyz")
@@ -52,7 +52,7 @@ def test_a_gateway_that_refuses_every_append_is_not_ready(
     def fail(*_: Any, **__: Any) -> None:
         raise LogUnavailable(f"{tmp_path}/log: database or disk is full")
 
-    with RunningGateway(SHOP, tmp_path, drives=False) as gateway:
+    with RunningGateway(SHOP, tmp_path, drives=False, reads=False) as gateway:
         assert readiness(gateway) == (200, "")
         with monkeypatch.context() as full:
             full.setattr(SqliteLog, "check_writable", fail)
@@ -67,14 +67,14 @@ def test_a_gateway_that_refuses_every_append_is_not_ready(
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data directory without free space makes the gateway unready before an append fails."""
     usage = namedtuple("usage", "total used free")
-    with RunningGateway(SHOP, tmp_path, drives=False) as gateway:
+    with RunningGateway(SHOP, tmp_path, drives=False, reads=False) as gateway:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10, 10, 5))
         assert readiness(gateway) == (503, "the disk is full: 5 bytes are free")
 
 
 def test_waiting_records_without_an_epoch_are_told(tmp_path: Path) -> None:
     """A gateway is not ready while records wait and no epoch takes them for `stuck_s`; it says which process is missing."""
-    gateway = RunningGateway(SHOP, tmp_path, GatewayConfig(lag_max=1), drives=False)
+    gateway = RunningGateway(SHOP, tmp_path, GatewayConfig(lag_max=1), drives=False, reads=False)
     gateway.config = replace(gateway.config, stuck_s=1)
     with gateway:
         assert readiness(gateway) == (200, "")

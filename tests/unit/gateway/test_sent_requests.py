@@ -31,7 +31,7 @@ def test_status_of_a_sent_request(tmp_path: Path, cascade_steps: int) -> None:
         runtime.advance(reached)
     runtime.close()
     with (
-        RunningGateway(flows.spec, data, drives=False) as gateway,
+        RunningGateway(flows.spec, data, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         sent = client.get("/requests/r2~~2")

@@ -1,23 +1,28 @@
 """Subscriptions to one entity, and the tickets with which a page in a browser opens them."""
 
+import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
+from penstock.base.ids import EntityKey, Epoch
 from penstock.errors import Unauthenticated
 from penstock.gateway.auth.authentication import Authenticator, OriginPolicy
 from penstock.gateway.auth.keys import KeyRing, KeyStore
 from penstock.gateway.auth.principal import ANONYMOUS, granted
 from penstock.gateway.auth.tickets import OPENS_S
 from penstock.gateway.auth.watched_file import WatchedFile
+from penstock.gateway.connections import Connections
+from penstock.gateway.handlers.subscriptions import SubscriptionHandler, _Subscription
 from penstock.process.config import GatewayConfig
+from penstock.state import newest
 from tests.gateway_thread import RunningGateway
 
 APP = """\
@@ -114,33 +119,75 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         yield Desk(http, keys, store)
 
 
-def test_a_subscriber_sees_each_state_after_the_one_before(desk: Desk) -> None:
+@pytest.fixture(params=[300, -1], ids=["all rows", "changed rows"])
+def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let looks read all rows, which is cheaper for a few subscribers, or the changed ones, as for many."""
+    monkeypatch.setattr(newest, "_READS_PER_EPOCH", request.param)
+    return f"{request.param}"
+
+
+def test_a_subscriber_sees_each_state_after_the_one_before(desk: Desk, looks: str) -> None:
     """It begins with the present state, also of an entity that does not exist, and goes on to its deletion."""
-    with desk.events("/entities/Lamp/l1/changes", desk.key("ada")) as events:
+    lamp = f"first{looks}"
+    with desk.events(f"/entities/Lamp/{lamp}/changes", desk.key("ada")) as events:
         assert next(events)["data"] == "null"
-        desk.call("Lamp/l1/create", level=1)
+        desk.call(f"Lamp/{lamp}/create", level=1)
         created = next(events)
-        assert json.loads(created["data"]) == {"name": "l1", "level": 1}
-        desk.call("Lamp/other/create")
-        desk.call("Lamp/l1/turn", 2)
+        assert json.loads(created["data"]) == {"name": lamp, "level": 1}
+        desk.call(f"Lamp/other{looks}/create")
+        desk.call(f"Lamp/{lamp}/turn", 2)
         turned = next(events)
-        assert json.loads(turned["data"]) == {"name": "l1", "level": 2}
-        desk.call("Lamp/l1/delete")
+        assert json.loads(turned["data"]) == {"name": lamp, "level": 2}
+        desk.call(f"Lamp/{lamp}/delete")
         deleted = next(events)
         assert deleted["data"] == "null"
         assert int(created["id"]) < int(turned["id"]) < int(deleted["id"])
 
 
-def test_the_newest_state_follows_many_changes(desk: Desk) -> None:
+def test_the_newest_state_follows_many_changes(desk: Desk, looks: str) -> None:
     """States in between may be left out, the last one is not, and none goes back."""
-    desk.call("Lamp/fast/create")
-    with desk.events("/entities/Lamp/fast/changes", desk.key("ada")) as events:
+    desk.call(f"Lamp/fast{looks}/create")
+    with desk.events(f"/entities/Lamp/fast{looks}/changes", desk.key("ada")) as events:
         for level in range(1, 21):
-            desk.call("Lamp/fast/turn", level)
+            desk.call(f"Lamp/fast{looks}/turn", level)
         levels = [json.loads(next(events)["data"])["level"]]
         while levels[-1] != 20:
             levels.append(json.loads(next(events)["data"])["level"])
         assert levels == sorted(set(levels))
+
+
+class Looks:
+    """Rows of entities, all the same, at an epoch."""
+
+    def __init__(self) -> None:
+        self.epoch, self.row = Epoch(1), b"dark"
+
+    async def read_changed(
+        self, keys: Set[EntityKey], _after: Epoch | None
+    ) -> tuple[Epoch, dict[EntityKey, bytes | None]]:
+        return self.epoch, dict.fromkeys(keys, self.row)
+
+
+def test_a_state_between_two_looks_is_not_the_last() -> None:
+    """A subscriber has read for itself that a lamp shines, and it is dark at both looks: the second one wakes the subscriber."""
+
+    async def woken() -> list[bool]:
+        looks, missing = Looks(), cast("Any", None)
+        handler = SubscriptionHandler(
+            missing, missing, cast("Any", looks), missing, Connections(most=16)
+        )
+        handler._following = asyncio.create_task(asyncio.sleep(60))  # this test looks itself
+        subscription, seen = _Subscription(Epoch(0), b""), []
+        with handler._joined(ANONYMOUS, EntityKey("Lamp/l1"), subscription):
+            for epoch, shown in ((1, 0), (2, 0), (4, 3), (5, 3)):
+                subscription.shown, looks.epoch = Epoch(shown), Epoch(epoch)
+                await handler._look(handler._epoch)
+                seen.append(subscription.wake.is_set())
+                subscription.wake.clear()
+        await handler.close()
+        return seen
+
+    assert asyncio.run(woken()) == [True, False, True, False]
 
 
 def test_a_cut_is_continued(desk: Desk) -> None:
@@ -171,22 +218,21 @@ def test_the_first_state_is_not_older_than_the_epoch_that_is_wanted(desk: Desk) 
     assert (int(first["id"]), json.loads(first["data"])["level"]) == (wanted, 4)
 
 
-def test_the_right_per_row_is_asked_for_each_state(desk: Desk) -> None:
+def test_the_right_per_row_is_asked_for_each_state(desk: Desk, looks: str) -> None:
     """The state that a caller may not see ends its subscription, and is not shown."""
-    desk.call("Note/n1/create", owner="ada", text="milk")
-    assert desk.refused("/entities/Note/n1/changes", desk.key("bob")) == (
-        403,
-        "bob may not use Note 'n1'",
-    )
-    with desk.events("/entities/Note/n1/changes", desk.key("ada")) as events:
+    name = f"n{looks}"
+    path, refusal = f"/entities/Note/{name}/changes", f"may not use Note '{name}'"
+    desk.call(f"Note/{name}/create", owner="ada", text="milk")
+    assert desk.refused(path, desk.key("bob")) == (403, f"bob {refusal}")
+    with desk.events(path, desk.key("ada")) as events:
         assert json.loads(next(events)["data"])["text"] == "milk"
-        desk.call("Note/n1/give", "bob")
+        desk.call(f"Note/{name}/give", "bob")
         last = next(events)
         assert last["event"] == "refused"
         error = json.loads(last["data"])["error"]
-        assert (error["code"], error["message"]) == ("forbidden", "ada may not use Note 'n1'")
+        assert (error["code"], error["message"]) == ("forbidden", f"ada {refusal}")
         assert next(events, None) is None
-    with desk.events("/entities/Note/n1/changes", desk.key("bob")) as events:
+    with desk.events(path, desk.key("bob")) as events:
         assert json.loads(next(events)["data"])["owner"] == "bob"
 
 

@@ -50,7 +50,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shop, htt
     for number in range(10):
         shop.call(f"o{number}", "create", total=number)
     with (
-        RunningGateway(SPEC, data, drives=False) as gateway,
+        RunningGateway(SPEC, data, drives=False, reads=False) as gateway,
         httpx.Client(base_url=gateway.url, timeout=60) as client,
     ):
         yield shop, client
@@ -230,7 +230,7 @@ def test_a_key_needs_the_scope_of_the_stream(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     good = keys.add("reader", granted(["follow:open_orders"]), None, now)[1]
     bad = keys.add("caller", granted(["call", "read"]), None, now)[1]
-    with RunningGateway(SPEC, data, drives=False) as gateway:
+    with RunningGateway(SPEC, data, drives=False, reads=False) as gateway:
         for key, status in ((good, 200), (bad, 403)):
             headers = {"Authorization": f"Bearer {key}"}
             answer = httpx.get(f"{gateway.url}/tables/open_orders", headers=headers, timeout=60)

@@ -306,7 +306,7 @@ def test_gateway_is_as_it_was_without_traces(
     """Nothing is put around the gateway while traces are off."""
     monkeypatch.delenv(ENDPOINT, raising=False)
     monkeypatch.setattr(serving, "TracingMiddleware", None)
-    with RunningGateway(SHOP, tmp_path, drives=False) as gateway:
+    with RunningGateway(SHOP, tmp_path, drives=False, reads=False) as gateway:
         assert httpx.get(f"{gateway.url}/healthz", timeout=60).status_code == 200
 
 

@@ -39,6 +39,7 @@ STRICT = [
     "--exactOptionalPropertyTypes",
     "--noUnusedLocals",
     "--noUnusedParameters",
+    "--skipLibCheck",  # not of what is ours: the declarations of the browser, which take a tenth of the time
     "--target",
     "es2022",
     "--module",
@@ -230,12 +231,40 @@ def test_a_request_takes_effect_once(told: dict[str, object]) -> None:
     assert told["dots"] == '".." cannot be a part of a URL'
 
 
+def test_no_option_is_dropped(told: dict[str, object]) -> None:
+    """The compiler and the client refuse an option that an operation does not have; `program.ts` expects the former."""
+    refused = told["optionless"]
+    assert isinstance(refused, list)
+    assert [line.split(" takes no ")[1] for line in refused] == [
+        *["requestId: only calls and sends have one"] * 7,
+        "delayS: only sends have one",
+    ]
+    assert refused[0].startswith("TypeError: GET /entities/Loaf/rye ")
+
+
 def test_no_number_is_changed(told: dict[str, object]) -> None:
     """A number that JavaScript cannot hold is refused, or is a `bigint`."""
     assert told["unsafe"] == "RangeError"
     assert told["grains"] == str(2**60 + 1)
     assert told["number"] == str(2**63 - 1)
     assert told["bigLeft"] == "2"
+    # The digits of 2 ** 60 in JavaScript are 1152921504606847000.
+    inexact = told["inexact"]
+    assert isinstance(inexact, list)
+    assert inexact[0] == "PenstockError: Loaf.take: pieces: Expected `int`, got `float`"
+    assert [*map(float, inexact[1:])] == [2**60, -(2**53) - 2]
+
+
+def test_a_program_without_types_is_told_too(told: dict[str, object]) -> None:
+    """A key or a time that is none is refused by the client; `undefined` is not the key "undefined"."""
+    refused = told["untyped"]
+    assert isinstance(refused, list)
+    assert refused[0] == "TypeError: a key is a string, a number or a bigint, and not undefined"
+    assert refused[1] == (
+        'RangeError: the key "half \\ud800" has half of a surrogate pair, which no URL can hold'
+    )
+    assert type(refused[2]) is int
+    assert refused[3] == "TypeError: timeoutMs is a number of milliseconds, 0 or more, and not 5"
 
 
 def test_streams_and_tables(told: dict[str, object]) -> None:

@@ -20,7 +20,7 @@ from tests.differential.inline import Inline
 from tests.history import journal_of
 from tests.unit.history.two_versions import Kiosk, fresh
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("forked_children")]
 
 
 @pytest.fixture

@@ -329,6 +329,35 @@ def test_keys_that_are_tuples_and_times_are_text(
             assert '["A",1]' in shown.replace("\\", "")
 
 
+SCALE = """
+from penstock import App, Entity, key
+
+class Scale(Entity):
+    name: str = key()
+    weight: float = 1.0
+    seen: list[float] = [float("nan")]
+
+    def weigh(self, weight: float) -> None:
+        self.weight = weight
+
+app = App("scales", Scale)
+"""
+
+
+def test_nan_is_shown_and_is_no_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A history shows a weight that is NaN, and not the list that holds NaN before and after the change."""
+    source, data = tmp_path / "scales.py", tmp_path / "data"
+    source.write_text(SCALE)
+    calls: list[Call] = [("Scale", "a", "create", {}), ("Scale", "a", "weigh", ("NaN",))]
+    journal_of(str(source), data, [calls[:1], calls[1:]])
+    asked = ["history", "Scale", "a", str(source), "--data", str(data), "--last", "1"]
+    assert execute([*asked, "--json"]) == 0
+    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert change["attributes"] == [{"name": "weight", "before": 1.0, "after": "NaN"}]
+    assert execute(asked) == 0
+    assert "weight 1.0 NaN" in " ".join(capsys.readouterr().out.split())
+
+
 WORTH = """
 from penstock import App, Entity, key
 

@@ -4,11 +4,23 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.base.decision import carried_out
+from penstock.base.decision import Pause, carried_out
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import Fenced, JournalUnavailable
 from penstock.files.shared_root import UnclearOutcome
-from penstock.journal.head import Ask, Clocks, Create, Has, Head, List, Merged, Settle, forgettable
+from penstock.journal.head import (
+    Ask,
+    Clocks,
+    Create,
+    Has,
+    Head,
+    List,
+    Merged,
+    Settle,
+    following,
+    forgettable,
+    pause_after,
+)
 
 DAY_S = 86_400.0
 
@@ -82,3 +94,34 @@ def test_names_are_forgotten_in_order() -> None:
     assert forgettable(BEFORE_FIRST, ages, 5.0) == 4
     assert forgettable(BEFORE_FIRST, ages, 2.0) == 12
     assert forgettable(BEFORE_FIRST, ages, 10.0) == BEFORE_FIRST
+
+
+def _looks(waits: int, whole_s: float) -> list[float]:
+    """Return when an epoch that never comes is looked for, in so many waits, one after the other."""
+    now, looks = 0.0, list[float]()
+    look_s = (0.01, 0.25)
+
+    def answer(ask: Ask) -> object:
+        nonlocal now
+        if isinstance(ask, Has):
+            looks.append(now)
+            return False
+        if isinstance(ask, Pause):
+            now += ask.seconds
+        return now
+
+    for number in range(waits):
+        rest_s = looks[-1] + pause_after(looks[-1], look_s) - now if looks else 0.0
+        waiting = following(Epoch(7), whole_s / waits, look_s, now, rest_s)
+        assert not carried_out(waiting, answer)
+        assert now == pytest.approx(whole_s * (number + 1) / waits)
+    return looks
+
+
+@pytest.mark.parametrize("waits", [1, 3, 20, 200])
+def test_short_waits_look_as_often_as_a_long_one(waits: int) -> None:
+    """A follower that waits in pieces looks for an epoch at the times at which it would look without the pieces."""
+    looks = _looks(waits, 3.0)
+    assert looks == pytest.approx(_looks(1, 3.0))
+    assert len(looks) < 20
+    assert looks[:4] == pytest.approx([0, 0.01, 0.025, 0.0475])

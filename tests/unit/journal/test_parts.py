@@ -1,17 +1,26 @@
 """The files of parts."""
 
 import secrets
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec import Raw
 
+from penstock.base.ids import ONLY_PARTITION, Epoch, Lsn
+from penstock.base.subject_keys import MemoryKeys, new_tree
 from penstock.errors import Corrupt
+from penstock.files.local_root import LocalRoot
 from penstock.journal import parquet
-from penstock.journal.api import CHANGES, PartKind
+from penstock.journal.action import CommitText, commit_of, commit_text, parse
+from penstock.journal.api import CHANGES, TRANSACTIONS, Commit, PartKind
 from penstock.journal.delta import SMALL_PART_BYTES, DeltaJournal, SmallParts
 from penstock.journal.parquet import joined
+from penstock.model.request import Request, encode_request
+from penstock.model.sealed_value import ARGUMENTS, seal_value
 
 
 @pytest.mark.parametrize(("size", "compression"), [(1, "UNCOMPRESSED"), (8_000, "ZSTD")])
@@ -54,3 +63,49 @@ def test_small_tables_are_joined() -> None:
         list(range(27, 30)),
     ]
     assert list(joined([], 8)) == []
+
+
+def test_a_commit_of_an_earlier_version_names_no_deployment() -> None:
+    """Without a deployment, the text is that of earlier versions; with one or without, this version reads it."""
+    commit = Commit(Epoch(3), {ONLY_PARTITION: Lsn(5)}, (), 7)
+    former = commit_text(commit, "shop")
+    named = commit_text(replace(commit, deployment="1:a"), "shop")
+    assert b"deployment" not in former
+    read = [parse(text) for text in (former, named)]
+    assert all(isinstance(text, CommitText) for text in read)
+    assert [commit_of(text) for text in read if isinstance(text, CommitText)] == [
+        commit,
+        replace(commit, deployment="1:a"),
+    ]
+
+
+def test_a_store_is_asked_for_keys_only_where_a_request_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests without personal data wait for no answer about the keys; those with them are sealed, and read as before."""
+    monkeypatch.setattr(LocalRoot, "is_far", True)
+    keys, asked = MemoryKeys(new_tree(b"secret")), list[str]()
+    journal = DeltaJournal(tmp_path, "shop")
+
+    def asking(why: str) -> MemoryKeys:
+        asked.append(why)
+        return keys
+
+    def read(what: str, arguments: bytes, count: int = 1) -> list[bytes]:
+        body = encode_request(Request("User", "ada", "greet", Raw(arguments), Raw(b"\x80")))
+        row = [0, 0, 0, "r", 0, body, None, b"\xa2hi"]
+        rows = pa.table([[value] * count for value in row], TRANSACTIONS)
+        journal.keys = partial(asking, f"written {what}")
+        part = journal.write(PartKind.TRANSACTIONS, rows, what)
+        journal.keys = partial(asking, f"read {what}")
+        replies: list[bytes] = journal.read(part, ["reply"])["reply"].to_pylist()
+        (stored,) = set(journal.stored(part, ["reply"])["reply"].to_pylist())
+        assert (stored == b"\xa2hi") == (what != "sealed")
+        return replies
+
+    assert read("plain", b"\x90") == [b"\xa2hi"]
+    assert asked == []
+    assert read("sealed", seal_value(keys, "User/ada", b"\x90", ARGUMENTS)) == [b"\xa2hi"]
+    assert asked == ["written sealed", "read sealed"]
+    assert read("many", b"\x90", 1_000) == [b"\xa2hi"] * 1_000
+    assert asked[2:] == ["written many"], "to decode many requests takes longer than the answer"

@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -10,9 +12,12 @@ import pytest
 
 from penstock.base.ids import Epoch, LogPartition, Lsn, RequestId
 from penstock.errors import JournalUnavailable, TimedOut
-from penstock.journal.api import TRANSACTIONS, Commit, Part, PartKind
-from penstock.journal.replies import find_reply
+from penstock.files import durable
+from penstock.journal.api import TRANSACTIONS, Commit, Journal, Part, PartKind
+from penstock.journal.delta import DeltaJournal
+from penstock.journal.replies import find_reply, replies_of
 from penstock.journal.tail import AsyncJournalTail, JournalTail
+from penstock.model.reply import Reply
 from tests.memory_journal import MemoryJournal
 from tests.waiting import wait_for
 
@@ -20,7 +25,7 @@ ONLY = LogPartition(0)
 DEADLINE_MS = 60_000
 
 
-def commit(journal: MemoryJournal, epoch: int, lsns: range) -> None:
+def commit(journal: Journal, epoch: int, lsns: range) -> None:
     """Commit an epoch in which each request answered with its own position."""
     rows = pa.table(
         {
@@ -107,12 +112,14 @@ class Unsteady(MemoryJournal):
     broken = False
     tries = 0
 
-    def wait(self, after: Epoch, timeout_ms: int) -> Commit | None:
+    def wait(
+        self, after: Epoch, timeout_ms: int, ahead: Callable[[Commit], object] | None = None
+    ) -> Commit | None:
         """Wait for the next epoch."""
         if self.broken:
             self.tries += 1
             raise OSError("the disk is away")
-        return super().wait(after, timeout_ms)
+        return super().wait(after, timeout_ms, ahead)
 
 
 def test_journal_that_fails_once_is_followed_again() -> None:
@@ -164,6 +171,53 @@ def test_event_loop_gets_replies_of_past_and_coming_epochs(journal: MemoryJourna
         return [old.value(int), *(reply.value(int) for reply in new)]
 
     assert asyncio.run(ask()) == [4, 31, 31]
+
+
+def test_an_epoch_is_read_while_it_becomes_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sync of a new name and the reading of its parts overlap; both have ended when the wait for the epoch ends."""
+    driver, gateway = (DeltaJournal(tmp_path, "app") for _ in range(2))
+    commit(driver, 0, range(1))
+    sync, writer, read = durable.sync_directory, threading.get_ident(), threading.Event()
+    steps: list[str] = []
+
+    def slow(path: Path) -> None:
+        if threading.get_ident() != writer:
+            assert read.wait(DEADLINE_MS / 1000), "the parts are read meanwhile"
+            steps.append("synced")
+        sync(path)
+
+    def ahead(commit: Commit) -> None:
+        steps.append(f"read {len(replies_of(gateway, commit, {(ONLY, Lsn(1))}))}")
+        read.set()
+
+    gateway.last()
+    monkeypatch.setattr(durable, "sync_directory", slow)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(gateway.wait, Epoch(0), DEADLINE_MS, ahead)
+        wait_for(lambda: gateway._commits._bell, "the wait has looked")
+        commit(driver, 1, range(1, 2))
+        assert waiting.result() == driver.last()
+    assert steps == ["read 1", "synced"]
+
+
+def test_replies_that_were_read_ahead_are_not_read_again(tmp_path: Path) -> None:
+    """Who waited before gets the reply that was read ahead; who began to wait since gets his, too."""
+    journal = DeltaJournal(tmp_path, "app")
+    tail = JournalTail(journal)
+    tail._closed.set()  # the test does the work of its thread
+    tail._thread.join()
+    first, second = Future[Reply](), Future[Reply]()
+    tail._register((ONLY, Lsn(0)), first)
+    commit(journal, 0, range(2))
+    made = journal.last()
+    assert made is not None
+    tail._read_ahead(made)
+    assert not first.done()
+    tail._register((ONLY, Lsn(1)), second)
+    tail._advance(made)
+    assert [first.result(0).value(int), second.result(0).value(int)] == [0, 1]
 
 
 class Counting(MemoryJournal):

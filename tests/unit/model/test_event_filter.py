@@ -1,11 +1,13 @@
 """Filters of followed streams: an event fits if its fields have the values, whatever the kind of the record."""
 
+import base64
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import msgspec
@@ -26,6 +28,24 @@ class Size(Enum):
     @classmethod
     def _missing_(cls, value: object) -> "Size":
         raise AssertionError("a gateway runs no code of the application")
+
+
+class Right(Flag):
+    READ = 1
+    WRITE = 2
+
+
+@dataclass
+class Granted:
+    right: Right | None
+
+
+grants = stream("grants", Granted)
+
+
+class Kind(Enum):
+    NULL = "null"
+    MARKED = '"null"'
 
 
 class Shop(Entity):
@@ -77,7 +97,7 @@ class Sent(msgspec.Struct, tag=True, rename="camel"):
 sold, points = stream("sold", Sale), stream("points", Point)
 notes, facts = stream("notes", Note), stream("facts", Paid | Sent)
 bills, paintings = stream("bills", Bill), stream("paintings", Painted)
-app = App("filters", Shop, sold, points, notes, facts, bills, paintings)
+app = App("filters", grants, Shop, sold, points, notes, facts, bills, paintings)
 
 
 def fitting(source: Stream[Any], events: Sequence[Any], **where: Any) -> list[Any]:
@@ -115,6 +135,51 @@ def test_fields_have_the_values(where: dict[str, Any], expected: list[int]) -> N
     assert fitting(sold, SALES, **where) == [SALES[each] for each in expected]
 
 
+TEXTS = ["null", '"null"', '"a"', '"', '""', "a", "None", ""]
+
+
+@dataclass
+class Mark:
+    note: str | None = None
+    shop: Shop | None = None
+    size: float | None = None
+    way: Literal["null", "a", None] = None
+    data: bytes | None = None
+    kind: Kind | None = None
+
+
+marks = stream("marks", Mark)
+App("marks", Shop, marks)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("note", [None, *TEXTS]),
+        ("shop", [None, *map(Shop, filter(None, TEXTS))]),
+        ("size", [None, 0.5, math.inf, -math.inf, math.nan]),
+        ("way", [None, "null", "a"]),
+        ("data", [None, b"", b"a", base64.b64decode("null")]),
+        ("kind", [None, *Kind]),
+    ],
+)
+def test_none_is_no_other_value(name: str, values: list[Any]) -> None:
+    """Each value finds itself alone, also a text that looks like None, and a float that is no number."""
+    events = [Mark(**{name: value}) for value in values]
+    for event, value in zip(events, values, strict=True):
+        assert fitting(marks, events, **{name: value}) == [event]
+
+
+def test_texts_of_filters_are_json() -> None:
+    """A text needs its quotation marks only where it would mean another value."""
+    for text, expected in (("null", None), ('"null"', "null"), ("tea", "tea"), ('"tea"', "tea")):
+        kept = event_filter(marks, {"note": text}).part_of([{"note": expected}, {"note": "x"}])
+        assert kept == [{"note": expected}]
+    assert event_filter(sold, {"item": "null"}).part_of([{"item": "null"}]) == [{"item": "null"}]
+    with pytest.raises(RequestError, match="half of a surrogate pair"):
+        texts_of_filters({"note": "\ud800"})
+
+
 @given(some.lists(some.builds(Point, some.integers(-2, 2), some.sampled_from([0.5, 1.0, -0.0]))))
 def test_a_filter_is_equality(events: list[Point]) -> None:
     """The events that fit are those whose fields are equal."""
@@ -142,12 +207,31 @@ def test_no_code_of_an_enum_runs() -> None:
         event_filter(paintings, {"size": "3"})
 
 
+def test_sum_of_a_flag_is_a_value() -> None:
+    """Members of a Flag can be added; a number with another bit is no value, and no code of the class runs."""
+    events = [Granted(Right(number)) for number in range(4)]
+    for event in events:
+        assert fitting(grants, events, right=event.right) == [event]
+    for text in ("4", "-1", "READ", "01"):
+        with pytest.raises(RequestError, match="its values are 1, 2, and their sums"):
+            event_filter(grants, {"right": text})
+    assert event_filter(grants, {"right": "null"}).part_of([{"right": None}]) == [{"right": None}]
+
+
 def test_an_event_from_before_a_field_has_its_default() -> None:
     """A field that a later version added counts with its default, as a handler sees it."""
     only = event_filter(sold, {"way": "cash"})
     old = {"item": "tea", "price": "1", "size": 1, "shop": "a"}
     assert only.part_of([old, old | {"way": "card"}]) == [old]
     assert event_filter(points, {"y": "0.5"}).part_of([[1], [1, 2.0]]) == [[1]]
+
+
+@pytest.mark.parametrize("price", ["cheap", "", "sNaN", "NaN", 1, None, ["1"], {"1": 1}])
+def test_an_event_of_another_type_of_its_field_fits_no_value(price: Any) -> None:
+    """A follower goes on over events that a former version stored with another type."""
+    only = event_filter(sold, {"price": "1"})
+    present = {"item": "tea", "price": "1.0", "size": 1, "shop": "a"}
+    assert only.part_of([present | {"price": price}, present]) == [present]
 
 
 def test_one_of_several_records_is_chosen_by_its_tag() -> None:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -215,6 +215,51 @@ def test_a_transaction_sees_its_own_changes(kit: Kit) -> None:
     assert kit.call(attempt, User("ada"), "b@x") == "bob"
     kit.call(User("ada").leave)
     assert kit.call(by_email, "a@x") is None
+
+
+class Grade(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Word(StrEnum):
+    SOLD = "sold"
+
+
+class Lot(Entity):
+    name: str = key()
+    price: float | None = 0.0
+    grade: int = 0
+    word: str = ""
+    by_price = index("price")
+    by_grade = index("grade", order="price")
+    by_word = unique("word")
+
+    def grow(self, amount: Any) -> None:
+        self.price = amount
+        self.grade, self.word = Grade.HIGH, Word.SOLD
+        self.found()
+
+    def found(self) -> None:
+        assert Lot.by_price(3) == Lot.by_price(3.0) == [self]
+        assert Lot.by_grade(2) == Lot.by_grade(Grade.HIGH) == [self]
+        assert Lot.by_word("sold") is Lot.by_word(Word.SOLD) is self
+
+    def look(self, price: Any) -> list[str]:
+        return [lot.name for lot in Lot.by_price(price)]
+
+
+def test_a_value_is_found_by_what_is_stored_of_it() -> None:
+    """An attribute may hold 3 for 3.0, and a member of an `IntEnum` for its number; a lookup finds them before and after the end."""
+    kit = Kit(App("lots", Lot))
+    kit.call.Lot.create("other", word="new")
+    kit.call.Lot.create("a", price=1)
+    kit.call.Lot("a").grow(3)
+    kit.call.Lot("a").found()
+    assert kit.entity(Lot, "a") == {"name": "a", "price": 3.0, "grade": 2, "word": "sold"}
+    for wrong in (True, 2**53 + 1, "3"):
+        with pytest.raises(Unencodable, match=f"expected float, got {wrong!r}"):
+            kit.call.Lot("a").look(wrong)
 
 
 def test_several_attributes_are_unique_together(kit: Kit) -> None:

@@ -3,13 +3,15 @@
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import penstock
 from penstock import App, DefinitionError, Entity, effect, emit, index, key, now, send, stream
+from penstock.engine.failure import failure_of
 from penstock.errors import OutsideTransaction, PenstockError, RequestError
+from penstock.model.entity_type import EntityType
 from penstock.model.repeatable import principal, random, request_id, uuid
 from penstock.testing import Kit
 
@@ -59,6 +61,24 @@ class Book(Entity):
     def misspell(self) -> None:
         Book.create("c", titel="x")
 
+    def read_misspelt(self) -> Any:
+        return self.titel
+
+    def read_other_misspelt(self) -> Any:
+        return Book("b2").titel
+
+    def write_misspelt(self) -> None:
+        self.titel = "x"
+
+    def call_misspelt(self) -> Any:
+        return Book("b2").by_nam()  # type: ignore[attr-defined]
+
+    def find_misspelt(self) -> Any:
+        return Book.by_titel("x")  # type: ignore[attr-defined]
+
+    def read_unlike(self) -> Any:
+        return self.weight  # type: ignore[attr-defined]
+
 
 app = App("library", Book, lent)
 
@@ -76,14 +96,90 @@ app = App("library", Book, lent)
         (Book.note_by_method, r"a handler writes emit\(stream, event\)"),
         (Book.invent, "declare it in the class with its type, as in author: int = 0"),
         (Book.misspell, "does not know titel; it takes its key and title"),
+        (
+            Book.read_misspelt,
+            r"'Book' object has no attribute 'titel'; did you mean title\?",
+        ),
+        (Book.read_other_misspelt, r"'Book' object has no attribute 'titel'; did you mean title\?"),
+        (
+            Book.write_misspelt,
+            r"no attribute titel; did you mean title\? Or declare it in the class",
+        ),
+        (Book.call_misspelt, r"has no attribute 'by_nam'; did you mean by_name\?"),
+        (Book.find_misspelt, r"'Book' has no attribute 'by_titel'; did you mean by_title\?$"),
+        (Book.read_unlike, "'Book' object has no attribute 'weight'$"),
     ],
 )
 def test_mistake_in_a_handler(method: Callable[[Book], Any], remedy: str) -> None:
     """The failure of the request has the remedy."""
     kit = Kit(app)
     kit.call(Book.create, "b1")
+    kit.call(Book.create, "b2")
     with pytest.raises(PenstockError, match=remedy):
         kit.call(method, Book("b1"))
+
+
+class Spy:
+    """An object that notes each use of it."""
+
+    used: ClassVar[list[str]] = []
+
+    def __eq__(self, other: object) -> bool:
+        self.used.append("compared")
+        return False
+
+    def __hash__(self) -> int:
+        return hash("__reference__")
+
+    def __bool__(self) -> bool:
+        self.used.append("tested")
+        return False
+
+
+class SpyingType(type):
+    def __getattribute__(cls, name: str) -> Any:
+        Spy.used.append(name)
+        return super().__getattribute__(name)
+
+    def __instancecheck__(cls, _instance: object) -> bool:
+        Spy.used.append("asked")
+        return False
+
+
+def hostile_owners() -> list[object]:
+    """Return objects whose classes run code at any use, and pretend to be entities."""
+    described = Book("b1").__reference__  # type: ignore[attr-defined]
+    names: dict[Any, Any] = {Spy(): 1, "__reference__": Spy(), "title": 2}
+    false = SpyingType("Book", (), names)
+    own: Any = SpyingType(
+        "Book", (), {"__reference__": described, "__class__": property(Spy.used.append)}
+    )
+    return [false(), false, own, own(), Spy(), None, described]
+
+
+def test_names_near_a_missing_one_run_no_code() -> None:
+    """The names of an exception's object are read as they are stored; another object than an entity has none."""
+    owners = hostile_owners()
+    Spy.used.clear()
+    texts = [
+        failure_of(AttributeError("'Book' object has no attribute 'titel'", obj=owner), 0, 0)
+        for owner in owners
+    ]
+    assert Spy.used == []
+    hints = [failure.message.partition("'titel'")[2] for failure in texts]
+    assert hints == ["", "", "", "; did you mean title?", "", "", ""]
+
+
+def test_names_near_a_missing_one_take_no_long_time() -> None:
+    """A name of a million letters is compared with nothing, and a damaged description says nothing."""
+    book, long = Book("b1"), "x" * 1_000_000
+    error = AttributeError(f"'Book' object has no attribute '{long}'", obj=book)
+    assert len(failure_of(error, 0, 0).message) == 2_000
+    described: Any = EntityType(Book, "isbn", "here")
+    described.attributes = 3
+    damaged = type("Book", (), {"__reference__": described})()
+    error = AttributeError("'Book' object has no attribute 'titel'", obj=damaged)
+    assert failure_of(error, 0, 0).message == "'Book' object has no attribute 'titel'"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from enum import Flag
 from typing import Any
 
 import pytest
@@ -109,6 +110,27 @@ def test_filter_finds_equal_values(cls: type[Any]) -> None:
         assert names(kit, cls, {"amount": Decimal(amount)}, 5) == ["a"]
     assert names(kit, cls, {"moment": MOMENTS[1]}, 5) == ["a"]
     assert names(kit, cls, {"size": 0.0, "due": 0}, 5) == ["a"]
+
+
+class Right(Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Granted(Entity):
+    name: str = key()
+    right: Right = Right.READ
+    by_right = index("right")
+
+
+def test_filter_finds_the_sum_of_a_flag() -> None:
+    """A page finds it by an index, as a handler does."""
+    kit = Kit(App("grants", Granted))
+    both = Right.READ | Right.WRITE
+    kit.call(Granted.create, "a")
+    kit.call(Granted.create, "b", right=both)
+    assert names(kit, Granted, {"right": both}, 5) == ["b"]
+    assert names(kit, Granted, {"right": Right(0)}, 5) == []
 
 
 class Unlisted(dict[Any, Any]):

@@ -91,6 +91,7 @@ class Rowlike(msgspec.Struct, array_like=True):
         (datetime | date, "use one of them, or a record with an attribute for each of them"),
         (list[int] | set[int], "use one of them, or a record with an attribute for each of them"),
         (Mixed, "give all members text, or all members whole numbers"),
+        (Literal[2**63], "integer tags; use smaller numbers, or text'"),
         (Started, "make it a field"),
         (deque[dict[Shelf, int]], "references as keys; use a list of pairs"),
         (deque[Priced], "references as keys; use a list of pairs"),

@@ -75,6 +75,7 @@ WRONG = [
     ("GET /a/{item_id}", "Item.add may change something; mark it @readonly, or use POST"),
     ("POST /call/{item_id}", "/call is the gateway's own"),
     ("POST /{item_id}", "/{item_id} is the gateway's own"),
+    ("POST /at/{item_id}", "POST /at/{item_id} is the gateway's own; choose another path"),
 ]
 
 

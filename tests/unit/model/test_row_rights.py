@@ -198,6 +198,24 @@ def test_pages_of_a_kit(kit: Kit) -> None:
         kit.page(Patient, where={"color": "red"})
 
 
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ({"limit": 0}, "limit=0 is not the size of a page"),
+        ({"limit": 1_001}, "limit=1001 is not the size of a page"),
+        ({"limit": True}, "limit=True is not the size of a page"),
+        ({"where": {"after": "a"}}, "no page is filtered by after"),
+        ({"after": "x" * 401}, "Patient: "),
+    ],
+)
+def test_a_kit_refuses_the_pages_that_a_gateway_refuses(
+    kit: Kit, question: dict[str, Any], words: str
+) -> None:
+    """A test finds a wrong size, a wrong position, and the name of a filter that the query string cannot have."""
+    with pytest.raises(RequestError, match=words):
+        kit.page(Patient, **question)
+
+
 @pytest.mark.parametrize("name", MISBEHAVE)
 def test_only_true_allows(kit: Kit, name: str) -> None:
     """A right that raises, changes the row, or returns anything but True refuses; its text shows nothing of the row."""

@@ -314,10 +314,27 @@ class Net:
     amount: Any
 
 
+@dataclass
+class Counted:
+    count: int
+
+    def __post_init__(self) -> None:
+        self.count += 1
+
+
+class Shade(Enum):
+    DARK = "dark"
+    LIGHT = "light"
+
+
 class Note(Entity):
     name: str = key()
     fields: dict[str, Any] = {}
     events: list[Any] = []
+    counts: list[Counted] = []
+    weights: dict[float, int] = {}
+    day: date = date(2026, 1, 1)
+    shades: list[Shade] = []
 
     def put(self, place: int) -> None:
         setattr(self, *MISFITS[place][:2])
@@ -332,6 +349,12 @@ MISFITS: list[tuple[str, Any, str]] = [
     ("fields", {"x": {2: NAIVE.date()}}, "fields['x'][2]: dict[str, Any] cannot hold datetime.date"),
     ("fields", {"x": (1, 2)}, "fields['x']: dict[str, Any] cannot hold a value of type tuple"),
     ("events", [1, {"net": [Net(1)]}], "events[1]['net'][0]: list[Any] cannot hold a value of type Net"),
+    ("counts", [Counted(1)], "counts[0].count: list[Counted] changes 2 to 3 in code that runs at each reading, such as __post_init__"),
+    ("weights", {math.nan: 1}, "weights is dict[float, int] and cannot hold NaN as a key or a member"),
+    ("day", NAIVE.replace(tzinfo=UTC), "day: Expected `date`, got `datetime`; value.date() is its day"),
+    ("events", ["a\ud800", 2], "events[0]: it has '\\ud800' at position 1, which is half of a surrogate pair; "),
+    ("events", [{"n": 2**64}], "events[0]['n']: an int has 64 bits, from -2**63 to 2**64 - 1; declare str or Decimal for a larger one"),
+    ("shades", ["grey"], "shades[0]: Invalid enum value 'grey'; accepted are 'dark', 'light'"),
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from types import FunctionType
 from typing import Any
 
 import msgspec
@@ -18,10 +19,25 @@ from penstock import App, ConfigError, Entity, LimitExceeded, UserError, key
 from penstock.base.ids import EntityKey, Lsn, RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.log.api import Record
+from penstock.native.choice import core
 from penstock.process import guard
 from penstock.process.guard import Guard, TamperedWith
 from penstock.testing import Kit
 from tests.checkout import TOP
+
+LOCK = threading.RLock()
+
+
+def _write(lock: Any, lasts_s: float) -> None:
+    lock.acquire()
+    end = time.thread_time() + lasts_s
+    while time.thread_time() < end:
+        pass
+    lock.release()
+
+
+# Whoever looks at its frame takes it for code of the module.
+write = FunctionType(_write.__code__, {"__name__": "logging.handlers", "time": time})
 
 
 class Greedy(Entity):
@@ -106,6 +122,12 @@ class Greedy(Entity):
             except BaseException:  # noqa: BLE001 -- as in a careless handler
                 pass
 
+    def write_lines(self, lasts_s: float) -> None:
+        """Write a line, which takes some time, and then be in no code of Python's own."""
+        write(LOCK, lasts_s)
+        while True:
+            pass
+
     def mask_and_work(self) -> int:
         """Let signals wait, until the timers have sent some."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGPROF})
@@ -113,6 +135,12 @@ class Greedy(Entity):
         while time.thread_time() < end:
             self.count += 1
         return 7
+
+    def spin_without_frames(self) -> int:
+        """Call as deeply as possible, work there without a call, and return how often that began."""
+        spins = [0]
+        dive(spins, range(20_000_000))
+        return spins[0]
 
     def length(self) -> str:
         return oct(0)
@@ -133,6 +161,17 @@ class Greedy(Entity):
     def allocate(self) -> int:
         self.count = 99
         return len([bytes(1 << 20) for _ in range(1 << 20)])
+
+
+def dive(spins: list[int], numbers: range) -> bool:
+    try:
+        return dive(spins, numbers)
+    except RecursionError:
+        pass
+    spins[0] += 1
+    for _ in numbers:
+        pass
+    return True
 
 
 app = App("greedy", Greedy)
@@ -304,6 +343,38 @@ def test_a_handler_is_interrupted_until_it_ends(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(LimitExceeded, match="time_ms"):
         kit.call.Greedy("a").swallow()
     assert kit.call.Greedy("a").step() == 1
+
+
+def test_an_interrupt_leaves_no_lock_of_logging_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits until the handler is in other code: another thread could log no line."""
+    monkeypatch.setattr(guard, "GRACE_S", 60.0)
+    kit = Kit(app, limits=Limits(time_ms=50, wall_ms=60_000))
+    kit.call.Greedy.create("a")
+    with pytest.raises(LimitExceeded, match="time_ms"):
+        kit.call.Greedy("a").write_lines(0.2)
+    free: list[bool] = []
+    other = threading.Thread(target=lambda: free.append(LOCK.acquire(blocking=False)))
+    other.start()
+    other.join()
+    assert free == [True]
+
+
+def test_a_line_that_is_never_written_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt does not wait for ever."""
+    monkeypatch.setattr(guard, "GRACE_S", 0.1)
+    kit = Kit(app, limits=Limits(time_ms=50, wall_ms=60_000))
+    kit.call.Greedy.create("a")
+    with pytest.raises(LimitExceeded, match="time_ms"):
+        kit.call.Greedy("a").write_lines(1e9)
+    while LOCK._is_owned():  # type: ignore[attr-defined]
+        LOCK.release()
+    assert kit.call.Greedy("a").step() == 1
+
+
+@pytest.mark.skipif(core is None, reason="a function of Python needs a frame to run a tick")
+def test_a_tick_needs_no_frame_of_the_handler(kit: Kit) -> None:
+    """A handler that has called as deeply as it can goes on there: no tick of the clock is an error in it."""
+    assert [kit.call.Greedy("a").spin_without_frames() for _ in range(3)] == [1] * 3
 
 
 def test_late_ticks_reach_nobody(kit: Kit) -> None:

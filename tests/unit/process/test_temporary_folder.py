@@ -12,9 +12,9 @@ import pytest
 from penstock.files.temporary_folder import temporary_folder
 
 PROGRAM = """
-import sys, time
+import pathlib, sys
 from penstock.files.temporary_folder import temporary_folder
-with temporary_folder("child") as folder:
+with temporary_folder("child", *map(pathlib.Path, sys.argv[1:])) as folder:
     (folder / "file").write_text("content")
     print(folder, flush=True)
     sys.stdin.read()
@@ -64,3 +64,24 @@ def test_processes_that_begin_at_once_take_no_folder_from_each_other(temporary: 
         thread.join()
     assert lost == []
     assert list(temporary.iterdir()) == []
+
+
+def test_a_chosen_directory_is_cleared_as_the_temporary_one_is(tmp_path: Path) -> None:
+    """The folder of a killed process in another directory is removed by the next folder there, and by no other."""
+    chosen = tmp_path / "chosen"
+    chosen.mkdir()
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, chosen],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    left = Path(child.stdout.readline().strip())
+    assert left.parent == chosen
+    os.kill(child.pid, signal.SIGKILL)
+    child.communicate()
+    with temporary_folder("elsewhere"):
+        assert left.exists()
+    with temporary_folder("next", chosen) as following:
+        assert list(chosen.iterdir()) == [following]

@@ -1,6 +1,6 @@
 """The files of views: reports are hints, orders are durable, and a hold stays until it is ended."""
 
-import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from penstock.process.view_files import (
     read_reports,
     write_report,
 )
+from tests import forked
 
 REPORT = ViewReport(
     "reporting", "postgres", ViewState.WAITING, Epoch(7), 2, "no answer", "wait", 5, 9
@@ -57,20 +58,23 @@ def test_full_disk_ends_no_applier(tmp_path: Path) -> None:
     assert read_reports(tmp_path) == [REPORT]
 
 
-def _count(data: Path, times: int) -> None:
-    for _ in range(times):
-        change_orders(data, "v", lambda orders: replace(orders, rebuild=orders.rebuild + 1))
+_COUNTS = """
+import sys
+from pathlib import Path
+from msgspec.structs import replace
+from penstock.process.view_files import change_orders
+
+for _ in range(20):
+    change_orders(Path(sys.argv[1]), "v", lambda orders: replace(orders, rebuild=orders.rebuild + 1))
+"""
 
 
 def test_orders_of_several_processes_add_up(tmp_path: Path) -> None:
     """The file changes under a lock, so that no order is lost; a view without orders has none."""
     assert read_orders(tmp_path, "v") == ViewOrders()
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_count, args=(tmp_path, 20)) for _ in range(3)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
+    with ThreadPoolExecutor(3) as threads:
+        for done in threads.map(lambda _: forked.run(_COUNTS, tmp_path), range(3)):
+            assert done.returncode == 0, done.stderr
     assert read_orders(tmp_path, "v").rebuild == 60
 
 

@@ -1,6 +1,7 @@
 """Maintenance: disk stays bounded, needed history stays, and reports name its holders."""
 
 import json
+import shutil
 import signal
 import sys
 import time
@@ -71,12 +72,37 @@ class Kept:
         return rows
 
 
+@pytest.fixture(scope="module")
+def thirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a directory with 30 epochs."""
+    data = tmp_path_factory.mktemp("thirty")
+    with pytest.MonkeyPatch.context() as patch:
+        kept = Kept(data, patch)
+        kept.grow(30)
+        kept.journal.close()
+    return data
+
+
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    """Give a directory with 30 epochs."""
-    kept = Kept(tmp_path, monkeypatch)
-    kept.grow(30)
-    return kept
+def kept(thirty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    """Give a copy of the directory with 30 epochs."""
+    shutil.copytree(thirty, tmp_path, dirs_exist_ok=True)
+    return Kept(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def forty(thirty: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a directory with a log, with 30 epochs that were tended, and with 10 more."""
+    data = tmp_path_factory.mktemp("forty")
+    shutil.copytree(thirty, data, dirs_exist_ok=True)
+    with closing(DataDirectory(data).open_log()):
+        pass
+    with pytest.MonkeyPatch.context() as patch:
+        kept = Kept(data, patch)
+        kept.maintain()
+        kept.grow(10)
+        kept.journal.close()
+    return data
 
 
 def test_everything_is_kept_by_default(kept: Kept) -> None:
@@ -294,12 +320,12 @@ maintenance.maintain(app, config, snapshot=True)
 
 
 @pytest.mark.parametrize("step", MAINTENANCE_STEPS)
-def test_kill_at_any_step_loses_nothing(kept: Kept, step: str) -> None:
+def test_kill_at_any_step_loses_nothing(
+    forty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     """A process that dies at a step of maintenance leaves all states as they were; the next one goes on."""
-    with closing(DataDirectory(kept.data).open_log()):
-        pass
-    kept.maintain()
-    kept.grow(10)
+    shutil.copytree(forty, tmp_path, dirs_exist_ok=True)
+    kept = Kept(tmp_path, monkeypatch)
     truth = {epoch: kept.states(epoch) for epoch in range(36, 40)}
     done = forked.run(_KILLED, kept.data, f"{step}@1")
     assert done.returncode == -signal.SIGKILL, done.stderr

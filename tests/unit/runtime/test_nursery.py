@@ -1,10 +1,8 @@
-"""The nursery of readers spares the processor when readers cannot start."""
+"""The nursery of readers spares the processor when readers cannot start, and ends the readers of each pool with the pool."""
 
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,10 +10,10 @@ import psutil
 import pytest
 
 from penstock.engine.execute import Limits
-from penstock.process.question import encode_question
+from penstock.gateway.reader_pool import ReaderNursery
 from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
-from penstock.runtime.reads.nursery import PID_BYTES, Nursery
+from penstock.runtime.reads.nursery import PID_BYTES, Brood
 from tests.waiting import wait_for
 
 
@@ -36,20 +34,19 @@ def test_readers_that_cannot_load_the_application_are_replaced_after_growing_pau
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        nursery = Nursery(settings=None, control=theirs)  # type: ignore[arg-type]
+        brood = Brood(settings=None, control=theirs)  # type: ignore[arg-type]
 
         def pause_after(code: int) -> float:
-            nursery._born_s = {dead_child(code): now_s}
-            nursery._resume_s = 0.0
-            nursery._reap()
-            assert nursery._born_s == {}
-            return nursery._resume_s - now_s
+            brood._born_s = {dead_child(code): now_s}
+            brood._resume_s = 0.0
+            brood.reap()
+            assert brood._born_s == {}
+            return brood._resume_s - now_s
 
         failing = [pause_after(os.EX_SOFTWARE) for _ in range(12)]
         assert failing[0] < failing[1] < failing[2]
         assert max(failing) <= 10.0
         assert pause_after(-1) <= 0.2
-        nursery.close()
 
 
 def has_ended(process: psutil.Process) -> bool:
@@ -59,8 +56,8 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
-def test_killed_nursery_leaves_no_reader_that_still_loads(tmp_path: Path) -> None:
-    """A reader whose application never returns from its import ends with its nursery."""
+def test_readers_end_with_their_pool_and_with_the_nursery(tmp_path: Path) -> None:
+    """One nursery has the readers of several pools, and no reader stays behind, also if its application is never imported."""
     app = tmp_path / "endless.py"
     app.write_text("import threading\nthreading.Event().wait()\n")
     settings = ReaderSettings(
@@ -72,21 +69,37 @@ def test_killed_nursery_leaves_no_reader_that_still_loads(tmp_path: Path) -> Non
         log_level="info",
         sizes=SizeLimits(100, 100),
     )
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        command = [sys.executable, "-m", "penstock.runtime.reads.nursery", str(theirs.fileno())]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()]
-        ) as nursery:
-            assert nursery.stdin is not None
-            with nursery.stdin as target:
-                target.write(encode_question(settings))
-            ours.settimeout(120)
-            readers = []
-            for _ in range(2):
-                pid, descriptors, _, _ = socket.recv_fds(ours, PID_BYTES, 1)
-                readers.append((psutil.Process(int.from_bytes(pid)), descriptors[0]))
-            nursery.send_signal(signal.SIGKILL)
-        for reader, descriptor in readers:  # the channel stays open, as in a gateway that is busy
-            wait_for(lambda reader=reader: has_ended(reader), "the end of a reader")  # type: ignore[misc]
-            os.close(descriptor)
+    nursery = ReaderNursery()
+    pools = [nursery.begin(settings) for _ in range(2)]
+    assert pools[0][0] == pools[1][0]
+    readers: list[list[psutil.Process]] = []
+    channels: list[int] = []
+    for _, control in pools:
+        control.settimeout(120)
+        readers.append([])
+        for _ in range(settings.count):
+            pid, descriptors, _, _ = socket.recv_fds(control, PID_BYTES, 1)
+            readers[-1].append(psutil.Process(int.from_bytes(pid)))
+            channels += descriptors  # they stay open, as in a gateway that is busy
+    first, second = pools[0][1], pools[1][1]
+    first.shutdown(socket.SHUT_WR)
+    assert first.recv(1) == b""  # they have ended
+    assert [has_ended(reader) for reader in [*readers[0], *readers[1]]] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    os.kill(pools[1][0], signal.SIGKILL)
+    assert second.recv(1) == b""
+    for reader in readers[1]:
+        wait_for(lambda reader=reader: has_ended(reader), "the end of a reader")  # type: ignore[misc]
+    nursery.bury(pools[1][0])
+    again, control = nursery.begin(settings)
+    assert again != pools[1][0]
+    nursery.close()
+    assert not psutil.pid_exists(again)
+    for open_socket in (first, second, control):
+        open_socket.close()
+    for descriptor in channels:
+        os.close(descriptor)

@@ -14,6 +14,7 @@ from penstock.cli.main import execute
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.errors import ClassChanged
+from penstock.gateway.reader_pool import ReaderNursery
 from penstock.gateway.serving import assemble
 from penstock.process.config import Config
 from penstock.retention.maintenance import maintain
@@ -177,7 +178,7 @@ def test_other_processes_refuse_it_too(shop: Shop, data: Path) -> None:
         lambda: Worker(settings_of(shop.after, data)),
         lambda: SparkRuntime(shop.after, Config(data)),
         lambda: read_table(app, "Item", data=data),
-        lambda: asyncio.run(assemble(app, shop.after, Config(data))),
+        lambda: asyncio.run(assemble(app, shop.after, Config(data), ReaderNursery())),
     ]
     for opened in openers:
         with pytest.raises(ClassChanged, match="str cannot hold int"):

@@ -3,7 +3,6 @@
 Each warden runs in a process of its own, as in an executor, with the real worker loop behind it and a work of the test.
 """
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -11,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import msgspec
@@ -36,14 +36,11 @@ from penstock.runtime.spark.messages import (
 from penstock.runtime.spark.quarantine import Quarantine, add_deaths, condemned_in, deaths_of
 from penstock.runtime.spark.reception import Reception, RemoteDoor
 from penstock.runtime.spark.resident_task import ResidentTask, answer
+from tests.forked import processes
 from tests.waiting import wait_for
 
 CREDENTIALS = new_credentials()
 RUN = "4711-abc"
-SERVER = multiprocessing.get_context(
-    "forkserver"
-)  # as Spark's daemon, it forks from a process of one thread
-SERVER.set_forkserver_preload([__name__])
 LOCAL = "127.0.0.1"
 
 
@@ -105,7 +102,7 @@ class Driver:
     def __init__(self, top: Path) -> None:
         self.root, self.scratch = top / "host", top / "scratch"
         self.scratch.mkdir()
-        self.wardens: list[multiprocessing.process.BaseProcess] = []
+        self.wardens: list[BaseProcess] = []
         self.lost: list[dict[str, str]] = []
         self.reception = Reception(LOCAL, CREDENTIALS, self._take)
         address = self.reception.address
@@ -116,7 +113,7 @@ class Driver:
 
     def _submit(self, reside: Reside) -> None:
         assert reside.seat is not None
-        process = SERVER.Process(target=warden.attend, args=(reside.socket, reside.seat, work))
+        process = processes().Process(target=warden.attend, args=(reside.socket, reside.seat, work))
         self.wardens.append(process)
         process.start()
         process.join()

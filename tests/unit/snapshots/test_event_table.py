@@ -1,6 +1,6 @@
 """The table of a stream has a row for each event, with the fields of records as columns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -25,6 +25,12 @@ class Sale:
     price: int
     epoch: str
     rest: Any = None
+
+
+@dataclass
+class LaterSale(Sale):
+    currency: str = "EUR"
+    copies: int = field(default_factory=lambda: 1)
 
 
 class Spot(NamedTuple):
@@ -103,6 +109,16 @@ def test_named_tuple_has_columns() -> None:
     source = stream("spots", Spot)
     rows = EventTable(source, wide=False).rows(stored(source, [Spot(1.5, 2.0)], [Spot(0.0, -1.0)]))
     assert rows.select(["x", "y"]).to_pylist() == [{"x": 1.5, "y": 2.0}, {"x": 0.0, "y": -1.0}]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_field_that_an_event_does_not_have_is_null(*, wide: bool) -> None:
+    """An event from before a field was added has NULL there: the default of later code is no value of the event."""
+    atoms = stored(stream("sales", Sale), [Sale("tea", 3, "")])
+    later = stream("sales", LaterSale)
+    App("later", later)
+    [row] = EventTable(later, wide=wide).rows(atoms).to_pylist()
+    assert (row["item"], row["currency"], row["copies"]) == ("tea", None, None)
 
 
 def test_value_that_does_not_fit_needs_wide_columns() -> None:

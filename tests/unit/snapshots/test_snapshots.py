@@ -410,7 +410,7 @@ def test_large_epoch_leaves_one_row_for_each_entity(
     def fill(store: ViewStore) -> None:
         store.epoch = Epoch(first - 1)
         for batch in journal_batches(
-            gallery.journal, Epoch(first - 1), last, rows_max=10, in_steps=True
+            gallery.journal, Epoch(first - 1), last, rows_max=lambda: 10, in_steps=True
         ):
             assert batch.large
             store.apply(batch)

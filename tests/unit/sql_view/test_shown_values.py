@@ -1,6 +1,7 @@
 """Every value of a declared type is shown, by every reader alike, and stops no reader."""
 
 import dataclasses
+import json
 import math
 import sys
 import types
@@ -323,6 +324,26 @@ def test_keys_that_are_one_in_sql_stop_nothing() -> None:
     why = "two keys of the dictionary are the same in SQL"
     assert [(row["a0"], row["a1"]) for row in rows] == [(None, 7), ([], 7)]
     assert [row["_unshown"] for row in rows] == [f'{{"a0":"{why}"}}', None]
+
+
+UNSHOWABLE: list[tuple[Any, Any, str]] = [
+    (Decimal, Decimal("-Infinity"), "-Infinity does not fit DECIMAL(38,12), which has at most 26 digits before the point and no infinity"),
+    (list[Decimal], [Decimal(1), Decimal("1e26"), Decimal(2)], "1E+26 does not fit DECIMAL(38,12), which has at most 26 digits before the point and no infinity"),
+    (timedelta, timedelta.min, "-999999999 days, 0:00:00 does not fit INTERVAL, which holds less than 292 years"),
+    (dict[str, timedelta], {"a": timedelta(1), "b": timedelta(300 * 366)}, "109800 days, 0:00:00 does not fit INTERVAL, which holds less than 292 years"),
+    (dict[Decimal, int], {Decimal(f"1.00000000000001{end}"): 1 for end in "12"}, "two keys of the dictionary are the same in SQL"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("annotation", "value", "why"), UNSHOWABLE)
+def test_a_reason_names_the_value_and_the_type_of_sql(
+    annotation: Any, value: Any, why: str
+) -> None:
+    """The reason for a value that SQL cannot hold is a sentence of ours: the value, the type, and the values that fit it."""
+    app = made(str, [annotation])
+    state = app.entities[NAME].encode({KEY: "b", "a0": value})
+    [row] = tables_of(app, [NAME])[NAME].rows(["b"], [state]).to_pylist()
+    assert (row["a0"], json.loads(row["_unshown"])) == (None, {"a0": why})
 
 
 def test_depth_of_types_is_bounded() -> None:

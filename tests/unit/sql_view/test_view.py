@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +17,26 @@ from penstock.sql_view.server import WAITING_MAX, ViewEndpoints
 from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
 from tests.unit.sql_view.gallery_app import Written, app
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
+    """Start a view of two painters for all tests that commit nothing."""
+    journal = MemoryJournal()
+    Written(journal).painters({1: "Ada", 2: "Bob"})
+    settings = ViewConfig(memory_mb=128, time_ms=60_000, rows_max=1_000)
+    with closing(View(tmp_path_factory.mktemp("still"), app, journal, settings)) as view:
+        view.start()
+        assert view.await_epoch(Epoch(0), 60)
+        yield view
+
+
+@pytest.fixture
+def moving(tmp_path: Path, journal: MemoryJournal, settings: ViewConfig) -> Iterator[View]:
+    """Start a view of a journal to which the test commits."""
+    with closing(View(tmp_path, app, journal, settings)) as view:
+        view.start()
+        yield view
 
 
 def asked(
@@ -36,12 +57,12 @@ def asked(
     return asyncio.run(ask())
 
 
-def test_answer_has_the_newest_commit(view: View, journal: MemoryJournal) -> None:
+def test_answer_has_the_newest_commit(moving: View, journal: MemoryJournal) -> None:
     """Commits before the question are in the answer."""
     written = Written(journal)
     for number in range(3, 20):
         epoch = written.painters({number: "Cyd"})
-        answer = view.ask(Query("SELECT count(*) AS n FROM Painter"))
+        answer = moving.ask(Query("SELECT count(*) AS n FROM Painter"))
         assert answer.epoch >= epoch
         assert answer.table.to_pylist() == [{"n": number}]
 
@@ -65,7 +86,7 @@ def test_values_too_large_for_its_memory_do_not_stop_the_view(
             assert any("view.memory_mb" in str(one) for one in reasons["_unshown"].to_pylist())
 
 
-def test_query_sees_one_epoch(view: View, journal: MemoryJournal) -> None:
+def test_query_sees_one_epoch(moving: View, journal: MemoryJournal) -> None:
     """Tables of one answer never disagree, however many epochs are applied meanwhile."""
     written = Written(journal)
     ended = threading.Event()
@@ -78,9 +99,9 @@ def test_query_sees_one_epoch(view: View, journal: MemoryJournal) -> None:
     writer = threading.Thread(target=commit)
     writer.start()
     query = "SELECT (SELECT max(epoch) FROM epochs) e, min(name) a, max(name) b FROM Painter"
-    view.ask(Query("SELECT 1", min_epoch=1))
+    moving.ask(Query("SELECT 1", min_epoch=1))
     while not ended.is_set():
-        answer = view.ask(Query(query, min_epoch=1))
+        answer = moving.ask(Query(query, min_epoch=1))
         [row] = answer.table.to_pylist()
         assert row == {"e": answer.epoch, "a": str(answer.epoch - 1), "b": str(answer.epoch - 1)}
     writer.join()
@@ -220,10 +241,10 @@ def test_status_tells_how_it_stands(view: View) -> None:
     assert told == {"epoch": 0, "journal_epoch": 0, "lag": 0, "rebuilding": False, "rows": 2}
 
 
-def test_epoch_may_only_delete(view: View, journal: MemoryJournal) -> None:
+def test_epoch_may_only_delete(moving: View, journal: MemoryJournal) -> None:
     """An epoch in which a class loses entities and gains none is applied as any other."""
     Written(journal).painters({1: None})
-    assert view.ask(Query("SELECT name FROM Painter")).table.to_pylist() == [{"name": "Bob"}]
+    assert moving.ask(Query("SELECT name FROM Painter")).table.to_pylist() == [{"name": "Bob"}]
 
 
 def test_past_is_answered_beside_the_present(view: View) -> None:

@@ -6,19 +6,24 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
 import pytest
 
+from penstock.base.ids import Epoch
 from penstock.errors import PenstockError, QueryError
+from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.sql_view import view_store as store
 from penstock.sql_view.as_of_query import AsOfQueries
+from penstock.sql_view.change_batch import ChangeBatch
 from penstock.sql_view.query import Query
 from penstock.sql_view.query_pool import LONG, QUICK, FairSlots, ResultOptions
 from penstock.sql_view.view import View
 from tests.memory_journal import MemoryJournal
+from tests.unit.history import person_app
 from tests.unit.sql_view.gallery_app import Written, app
 from tests.waiting import wait_for
 
@@ -148,6 +153,44 @@ def test_what_was_rewound_is_kept_for_later_children(journal: MemoryJournal) -> 
     journal.read = None  # type: ignore[assignment, method-assign]
     journal.rows = None  # type: ignore[assignment, method-assign]
     assert history.ask(past, question, time.monotonic() + DEADLINE_S).table == expected
+
+
+def opened_again(folder: Path, tried: App, class_name: str, **row: Any) -> list[bool]:
+    """Apply four epochs of an entity with such a row each; say after which of them the file was opened again."""
+    entity = tried.entities[class_name]
+    again = []
+    with closing(store.ViewStore(folder, tried, "journal", SETTINGS)) as view:
+        for number in range(4):
+            batch = ChangeBatch(Epoch(number), epochs=[(number, 0, 0)])
+            batch.changes[class_name] = {str(number): entity.encode(row)}
+            before = view._connection
+            view.apply(batch)
+            view.fold_log(is_read=False)
+            again.append(view._connection is not before)
+        assert (view.rows(), view.epoch) == (4, 3)
+        assert view.sealed().execute("SELECT count(*) FROM epochs").fetchall() == [(4,)]
+    return again
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [("_LOG_MAX", [True, True, True, True]), ("_BATCHES", [False, True, False, True])],
+)
+def test_file_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, expected: list[bool]
+) -> None:
+    """After a long log or many batches, DuckDB gives back the memory of former statements; the file has all rows."""
+    monkeypatch.setattr(store, bound, 2)
+    assert opened_again(tmp_path, app, "Painter", number=1, name="Ada") == expected
+
+
+def test_tables_in_memory_are_not_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables of an application with a personal class have no file, and stay."""
+    monkeypatch.setattr(store, "_BATCHES", 2)
+    again = opened_again(tmp_path, person_app.app, "Page", page_id="p", visits=0, last=None)
+    assert again == [False, False, False, False]
 
 
 def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

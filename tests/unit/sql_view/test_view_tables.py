@@ -61,8 +61,10 @@ FILLED: dict[str, Any] = {
 class Shown:
     """A view and the journal that it follows."""
 
-    def __init__(self, folder: Path, settings: ViewConfig = SETTINGS) -> None:
-        self.journal = MemoryJournal()
+    def __init__(
+        self, folder: Path, settings: ViewConfig = SETTINGS, journal: MemoryJournal | None = None
+    ) -> None:
+        self.journal = journal or MemoryJournal()
         self.written = Written(self.journal)
         self.view = View(folder, app, self.journal, settings)
         self.view.start()
@@ -232,14 +234,20 @@ def test_reply_that_json_cannot_hold_says_so(shown: Shown) -> None:
 
 
 def test_only_the_newest_requests_are_kept(tmp_path: Path) -> None:
-    """Requests and replies are bounded; the oldest go first."""
-    with closing(Shown(tmp_path, ViewConfig(memory_mb=256, requests_max=3))) as shown:
+    """Requests, replies and epochs are bounded, also after a restart; the oldest go first."""
+    settings = ViewConfig(memory_mb=256, requests_max=3)
+    with closing(Shown(tmp_path, settings)) as shown:
         shown.written.requests(2)
         shown.written.requests(2)
         shown.written.requests(5)
         shown.written.requests(1)
         for table in ("requests", "replies"):
             assert shown.rows(f"SELECT lsn FROM {table} ORDER BY lsn") == [(7,), (8,), (9,)]
+        assert shown.rows("SELECT epoch FROM epochs ORDER BY epoch") == [(1,), (2,), (3,)]
+        journal = shown.journal
+    with closing(Shown(tmp_path, settings, journal)) as shown:
+        shown.written.requests(1)
+        assert shown.rows("SELECT epoch FROM epochs ORDER BY epoch") == [(2,), (3,), (4,)]
 
 
 def test_json_spoils_nothing(shown: Shown) -> None:

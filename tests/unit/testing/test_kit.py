@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import penstock
 from penstock import App, Entity, Principal, entity, key, transactional
-from penstock.errors import ConfigError, OutsideTransaction
+from penstock.errors import ConfigError, OutsideTransaction, RecordTooLarge, Unencodable
 from penstock.model.call import Call
 from penstock.testing.kit import START, Kit
 
@@ -117,6 +117,25 @@ def test_mistakes_of_a_test_are_refused_with_the_remedy() -> None:
         kit.call.Machine("m").note_later()
 
 
+def test_result_of_another_type_is_told_as_done() -> None:
+    """The error about a result that does not fit its annotation says that the changes of the request stay."""
+
+    class Meter(Entity):
+        name: str = key()
+        count: int = 0
+
+        def step(self) -> str:
+            self.count += 1
+            return cast("str", self.count)
+
+    kit = Kit(App("meters", Meter))
+    kit.call(Meter.create, "m")
+    message = "the request is done, but its result does not fit the annotation of its handler: Expected `str`, got `int`"
+    with pytest.raises(Unencodable, match=message):
+        kit.call(Meter("m").step)
+    assert kit.entity(Meter, "m") == {"name": "m", "count": 1}
+
+
 def test_context_is_known_inside_only() -> None:
     """`now`, `random`, `uuid` and `request_id` exist in transactions alone."""
     for ask in [penstock.now, penstock.random, penstock.uuid, penstock.request_id]:
@@ -186,3 +205,17 @@ def test_a_request_has_the_principal_of_its_caller(kit: Kit) -> None:
     bell = kit.entity("Bell", "b")
     assert bell is not None
     assert bell["rung_by"] == ["ada", "", "@bob%20b", "", "ada", ""]
+
+
+def test_a_request_that_the_log_refuses_is_refused_here_too(kit: Kit) -> None:
+    """A request beyond `record_bytes_max` changes nothing and is refused as by a log, with the name of the setting."""
+    with pytest.raises(RecordTooLarge, match=r"'mine' takes .* record_bytes_max = 1048576"):
+        kit.submit(Call("Machine", "a", "note", ("x" * (1 << 20),), request_id="mine"))
+    entity = kit.entity("Machine", "a")
+    assert entity is not None
+    assert entity["notes"] == []
+    larger = Kit(app, record_bytes_max=2 << 20)
+    larger.call.Machine.create("a")
+    larger.call.Machine("a").note("x" * (1 << 20))
+    with pytest.raises(RecordTooLarge):
+        Kit(app, record_bytes_max=10).call.Machine.create("a")

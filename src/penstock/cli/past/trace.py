@@ -55,7 +55,7 @@ def command(
     present_code: PresentCodeOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a request again and show what it did; see `HELP`."""
+    """Run a request again and show its calls and changes; see `HELP`."""
     if remote.url is None:
         plain = _trace_here(request_id, options, present_only=present_code)
     else:

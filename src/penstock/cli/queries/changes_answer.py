@@ -9,6 +9,7 @@ import pyarrow as pa
 from penstock.base.difference import attribute_differences
 from penstock.base.http import EPOCH
 from penstock.cli.options import AppOptions
+from penstock.cli.output import safe_console
 from penstock.cli.queries.sql_answer import opened_history, require_journal
 from penstock.cli.queries.sql_table import ROWS_SHOWN, cell_text, table_of
 from penstock.cli.remote import RemoteOptions
@@ -67,7 +68,6 @@ def changes_at(
 
 def print_changes(answer: EncodedAnswer) -> None:
     """Show each change by the elements that differ."""
-    from rich.console import Console
     from rich.text import Text
 
     changes = pa.ipc.open_stream(answer.content).read_all()
@@ -78,7 +78,7 @@ def print_changes(answer: EncodedAnswer) -> None:
         time_text = f"{time_:%Y-%m-%d %H:%M:%S}.{time_.microsecond // 1_000:03} UTC"
         cells = (str(epoch), time_text, cell_text(key), change, _difference(before, after))
         table.add_row(*map(Text, cells))
-    Console().print(table)
+    safe_console().print(table)
 
 
 def _difference(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:

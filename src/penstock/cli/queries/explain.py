@@ -74,6 +74,9 @@ def command(
     has_data = options.data is not None
     application, settings = options.load() if has_data else options.load_unchecked()
     from penstock.dataflow.analysis.analyze import analyze_app
+    from penstock.deployment.source import loaded_code
+
+    loaded_code(settings.app)  # a source that `run` refuses is refused here
 
     chosen = ExplainFormat.JSON if as_json else form
     if chosen is ExplainFormat.SCOPES:

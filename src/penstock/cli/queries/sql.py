@@ -57,8 +57,6 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Run a query and print the result; see `HELP`."""
-    from rich.console import Console
-
     if remote.url is None:
         options.find(hint=" or --url")
     from penstock.cli.queries.sql_answer import answer_to
@@ -79,7 +77,7 @@ def command(
     if output_format is OutputFormat.JSON:
         sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
-    Console(stderr=True).print(f"epoch {answer.epoch}", highlight=False)
+    sys.stderr.write(f"epoch {answer.epoch}\n")
 
 
 def parameters_of(words: list[str]) -> list[Any] | dict[str, Any]:

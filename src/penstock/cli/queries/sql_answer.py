@@ -103,11 +103,15 @@ def _opened_view(app: "App", settings: "Config") -> Iterator["View"]:
     ):
         view.start()
         first, last = view.epoch, view.journal_epoch()
-        with ProgressBar("reading the journal") as bar:
-            while not view.await_epoch(last, _LOOK_S):
-                if view.problem is not None:
-                    raise ViewUnavailable(
-                        f"the SQL view cannot go on from epoch {view.epoch}: {view.problem}"
-                    )
-                bar.at(view.epoch - first, last - first)
+        # A view that is nearly up to date needs no bar.
+        if not view.await_epoch(last, _LOOK_S):
+            with ProgressBar("reading the journal") as bar:
+                while not view.await_epoch(last, _LOOK_S):
+                    if view.problem is not None:
+                        raise ViewUnavailable(
+                            f"the SQL view cannot go on from epoch {view.epoch}: {view.problem}"
+                        )
+                    bar.at(view.epoch - first, last - first)
         yield view
+        view.stop()
+        journal.close()  # else the end of the view waits for an epoch

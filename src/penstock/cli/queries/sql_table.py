@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from penstock.cli.output import longest_word
+from penstock.cli.output import longest_word, safe_console
+from penstock.process.logs import printable
 from penstock.snapshots.text import json_text
 from penstock.sql_view.result_format import json_rows
 from penstock.sql_view.view_client import EncodedAnswer
@@ -29,14 +30,12 @@ _FRAME: Final = 3
 
 def print_result_table(answer: EncodedAnswer) -> None:
     """Print the rows of an answer, which is an Arrow stream."""
-    from rich.console import Console
-
     result = pa.ipc.open_stream(answer.content).read_all()
     rows = [
         ["" if value is None else cell_text(value) for value in row]
         for row in json_rows(result.slice(0, ROWS_SHOWN))
     ]
-    console, head = Console(), f"epoch {answer.epoch}, "
+    console, head = safe_console(), f"epoch {answer.epoch}, "
     if is_legible(result.schema.names, rows, console.width):
         console.print(
             _filled(table_of(result, head, "row", "csv"), result.schema, rows), markup=False
@@ -80,8 +79,8 @@ def counted_rows(result: pa.Table, noun: str, whole: str) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """Return a value of a result as text: text and times as they are, others as JSON."""
-    return value if isinstance(value, str) else json_text(value).strip('"')
+    """Return a value of a result as text: text and times as they are but for control characters, others as JSON."""
+    return printable(value, lines=True) if isinstance(value, str) else json_text(value).strip('"')
 
 
 def _filled(table: "Table", schema: pa.Schema, rows: Sequence[Sequence[str]]) -> "Table":

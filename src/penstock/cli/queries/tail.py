@@ -16,6 +16,10 @@ Every stream can be shown, also those of workflows, and those of failed atoms (N
 in the stream, the time of the request that caused it, its epoch and its events. The command reads the journal in the
 data directory; no process of the application needs to run. With --url a gateway answers.
 
+--where FIELD=VALUE shows only events with this value in this field of a record; atoms without such events are left out. The
+value is written as in JSON, a text without quotation marks, a reference as its key. With several, an event has
+all values. -n counts the atoms that are left out, too.
+
 With --json, each line is one atom as JSON. After an interruption, --from with the number after the last one continues
 without a gap.
 
@@ -23,7 +27,7 @@ without a gap.
 Examples:
   penstock tail counts words.py
   penstock tail counts words.py --from earliest --no-follow --json | jq .events
-  penstock tail split-failed words.py -n 3
+  penstock tail split-failed words.py -n 3 --where code=aborted
   penstock tail counts --from 120 --url http://127.0.0.1:8000
 """
 
@@ -49,6 +53,14 @@ def command(
         int | None,
         typer.Option("-n", "--last", metavar="N", min=0, help="Begin N atoms before the newest."),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="FIELD=VALUE",
+            help="Show the events with this value; may be repeated.",
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Wait for new atoms, or end.")
     ] = True,
@@ -59,6 +71,7 @@ def command(
         raise ConfigError("--from and -n both choose the first atom; give one of them")
     if start is not None and start not in ("earliest", "latest") and not start.isdecimal():
         raise ConfigError(f"--from {start}: write a number, earliest or latest")
+    texts = _texts_of(where or [])
     if remote.url is None:
         options.find()
     from penstock.cli.queries.tail_atoms import atoms_at, print_atom
@@ -68,8 +81,21 @@ def command(
     if remote.url is None:
         from penstock.cli.queries.tail_journal import atoms_here
 
-        atoms = atoms_here(options, stream, chosen, follow=follow)
+        atoms = atoms_here(options, stream, chosen, texts, follow=follow)
     else:
-        atoms = atoms_at(remote, stream, chosen, follow=follow)
+        atoms = atoms_at(remote, stream, chosen, texts, follow=follow)
     for atom in atoms:
         print_atom(atom, as_json=as_json)
+
+
+def _texts_of(words: list[str]) -> dict[str, str]:
+    """Return the texts of the values that events must have, by field."""
+    texts: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"--where {word}: write FIELD=VALUE, as in --where item=tea")
+        if name in texts:
+            raise ConfigError(f"--where names {name} twice; an event has one value of a field")
+        texts[name] = text
+    return texts

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -22,18 +22,21 @@ Chosen = int | str
 
 
 def atoms_at(
-    remote: RemoteOptions, name: str, chosen: Chosen, *, follow: bool
+    remote: RemoteOptions, name: str, chosen: Chosen, where: Mapping[str, str], *, follow: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield the atoms that a gateway sends, as JSON objects.
 
     Args:
+        where: The texts of the values that fields of the events must have.
         follow: Whether to wait for new atoms.
 
     Raises:
         Gone: Retention has removed the first atom.
+        RequestError: The events have no such field or value.
     """
     with remote.client() as client:
-        atoms = client.stream(name, _first_at(client, name, chosen), follow=follow)
+        start = _first_at(client, name, chosen)
+        atoms = client.stream(name, start, follow=follow, where=where)
         while True:
             try:
                 for atom in atoms:

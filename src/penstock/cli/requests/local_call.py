@@ -9,7 +9,7 @@ from penstock.base.ids import ONLY_PARTITION, Lsn, RequestId
 from penstock.errors import TimedOut
 from penstock.gateway.request_ids import check_stored
 from penstock.journal.api import Journal
-from penstock.journal.tail import JournalTail
+from penstock.journal.replies import await_reply
 from penstock.log.api import Entry
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
@@ -38,8 +38,6 @@ def reply_to(
     Raises:
         TimedOut: The reply did not come in time.
     """
-    from rich.console import Console
-
     readable(app, call)  # a wrong call changes nothing
     stored = check_stored(request_id or uuid.uuid4().hex)
     data = DataDirectory(settings.data)
@@ -54,6 +52,8 @@ def reply_to(
         with closing(data.open_log(settings)) as log:
             lsn = log.append([entry])[0]
         if not driver_runs(settings.data):
+            from rich.console import Console
+
             Console(stderr=True).print(
                 f"No penstock run is running in {settings.data}. The request is durable "
                 f"(position {lsn}, id {stored}) and waits for: penstock run {settings.app}",
@@ -86,11 +86,10 @@ def _await_reply(journal: Journal, lsn: Lsn, request_id: RequestId, timeout_s: f
     Raises:
         TimedOut: The reply did not come in time.
     """
-    with closing(JournalTail(journal)) as tail:
-        try:
-            return tail.wait((ONLY_PARTITION, lsn), int(timeout_s * 1_000))
-        except TimedOut:
-            raise TimedOut(
-                f"no reply within {timeout_s:g} s; the request is durable at position {lsn} and "
-                f"will be processed; ask again with --request-id {request_id}"
-            ) from None
+    reply = await_reply(journal, (ONLY_PARTITION, lsn), timeout_s)
+    if reply is None:
+        raise TimedOut(
+            f"no reply within {timeout_s:g} s; the request is durable at position {lsn} and "
+            f"will be processed; ask again with --request-id {request_id}"
+        )
+    return reply

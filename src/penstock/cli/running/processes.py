@@ -4,7 +4,6 @@ Each is a command of its own that can be run alone, with the same settings.
 """
 
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +15,8 @@ from typing import Final
 from penstock.cli.running import standby
 from penstock.cli.running.supervisor import Child
 from penstock.errors import PenstockError
-from penstock.files.roots import journal_root, look_pause_s, store_of
+from penstock.files.looks import Looks
+from penstock.files.roots import journal_root, store_of
 from penstock.journal.deployments import NAME, Deployments
 from penstock.process import capture_files, effect_files, presence, view_files
 from penstock.process.config import Config
@@ -110,16 +110,13 @@ class Followers:
         self._settings = settings
         self._deployments = Deployments(journal_root(settings.data))
         self._stamp: object = None
-        self._looked_s = float("-inf")
-        self._pause_s = look_pause_s(settings.data, 0.0)
+        self._looks = Looks(self._deployments.root, 0.0)
         self._children: list[Child] = []
 
     def __call__(self) -> Sequence[Child]:
         """Return a child for each of them; a file of deployments that cannot be read changes nothing."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s < self._pause_s:
+        if not self._looks.is_due():
             return self._children
-        self._looked_s = now_s
         try:
             stamp = self._deployments.root.stamp(NAME)
         except OSError:

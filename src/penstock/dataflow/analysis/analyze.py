@@ -7,10 +7,11 @@ and code that the analysis does not read becomes a warning.
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from inspect import Parameter
 from types import FunctionType
 from typing import Any, Final
+
+import msgspec
 
 from penstock.base.annotations import EVALUATOR, signature_of
 from penstock.dataflow.analysis.hazard import MESSAGES, hazard_of
@@ -138,7 +139,7 @@ class _Analysis:
         signature, function = _signature_of(entity, name), _function_of(entity, name)
         if signature is not None:
             described = self._described(name, signature, function)
-            return replace(described, internal=name in entity.internal)
+            return msgspec.structs.replace(described, internal=name in entity.internal)
         # Private, or a property: known by its source alone.
         plain = signature_of(function)
         parameters = {each.name: each.annotation for each in list(plain.parameters.values())[1:]}

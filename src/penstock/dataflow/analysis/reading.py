@@ -19,6 +19,8 @@ from itertools import chain
 from types import FunctionType, ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from penstock.base.annotations import signature_of
 from penstock.dataflow.analysis.hazard import MESSAGES, hazard_of, lost_updates
 from penstock.dataflow.analysis.library import (
@@ -291,7 +293,7 @@ class Reading:
             self._scope = outside
         effects = self.edges
         if running.is_recursive:  # its effects repeat
-            effects = {replace(edge, looped=True): None for edge in effects}
+            effects = {msgspec.structs.replace(edge, looped=True): None for edge in effects}
         self.edges = before | effects
         return running.returned
 

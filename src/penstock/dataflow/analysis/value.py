@@ -13,22 +13,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from penstock.base.annotations import UNIONS
 from penstock.base.schema import reference_type
 from penstock.dataflow.graph import Endpoint, Origin
 from penstock.model.entity_type import EntityType
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerAttribute:
+class OwnerAttribute(msgspec.Struct, frozen=True):
     """The attribute that contains a mutable value: a change of the value writes the attribute."""
 
     attribute: Endpoint
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class TypedValue:
+class TypedValue(msgspec.Struct, frozen=True):
     """A value of an annotated type; `Any` for an unknown type."""
 
     type: Any
@@ -36,8 +36,7 @@ class TypedValue:
     home: OwnerAttribute | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltValue:
+class BuiltValue(msgspec.Struct, frozen=True):
     """A collection or iterator that the method itself builds.
 
     Attributes:
@@ -49,8 +48,7 @@ class BuiltValue:
     looked_up: "Value"
 
 
-@dataclass(frozen=True, slots=True)
-class TupleValue:
+class TupleValue(msgspec.Struct, frozen=True):
     """A tuple that the method itself builds."""
 
     items: tuple["Value", ...]
@@ -72,24 +70,21 @@ class StaticObject:
         return object.__hash__(self.thing)
 
 
-@dataclass(frozen=True, slots=True)
-class Closure:
+class Closure(msgspec.Struct, frozen=True):
     """A function or lambda defined inside a method, with the scope that it sees."""
 
     node: ast.FunctionDef | ast.Lambda
     scope: Any
 
 
-@dataclass(frozen=True, slots=True)
-class BoundMethod:
+class BoundMethod(msgspec.Struct, frozen=True):
     """A method of a value, not called yet."""
 
     receiver: "Atom"
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A question to a portal or to an entity, whose reply the method can await."""
 
     reply: "Value"

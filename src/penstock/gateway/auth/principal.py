@@ -22,12 +22,12 @@ Promises that a check takes less than a microsecond, and that a principal withou
 wider one, is refused. `authentication` finds the principal.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NewType
 
+from penstock.base.near_names import did_you_mean
 from penstock.errors import Forbidden, RequestError
 from penstock.model import principal as model
 
@@ -204,10 +204,9 @@ def check_scope(scope: Scope, app: "App") -> None:
     known = list(app.entities) if right == READ else [*app.entities, *app.functions]
     present = app.present_name(name)
     if present not in known or (method and present not in app.entities):
-        near = difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
+        hint = did_you_mean(name, known) or f"; choose from {', '.join(known)}"
         what = "entity class" if method or right == READ else "entity class or function"
-        raise RequestError(f"scope {scope}: the application has no {what} {name!r}; {hint}")
+        raise RequestError(f"scope {scope}: the application has no {what} {name!r}{hint}")
     if method:
         _check(scope, lambda: app.signature(name, method))
     if right == CALL and app.is_internal(*((present, method) if method else ("", name))):

@@ -61,9 +61,11 @@ class WatchedFile(Generic[T]):
             threading.Thread(target=follow, name="penstock-watch", daemon=True).start()
 
     async def awake(self) -> None:
-        """Look at the file before its next use, if nobody has used it for some seconds; all who wait share a look."""
+        """Look at the file before its next use, if nobody has looked for some seconds; all who wait share a look."""
         self._used_s = time.monotonic()  # first: the thread does not begin to rest after that
-        if not self._rests:
+        # On a busy host the thread may have had no turn for seconds. One that looks waits for a store that does not answer.
+        is_old = self._used_s - self._looked_s > SILENT_S and not self._looking.locked()
+        if not (self._rests or (is_old and self._root.is_far)):
             return
         if self._waking is None or self._waking.done():
             self._waking = asyncio.ensure_future(asyncio.to_thread(self._look))

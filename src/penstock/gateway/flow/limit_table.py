@@ -7,8 +7,9 @@ limits costs one look-up.
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from penstock.errors import ConfigError, RequestError
 from penstock.model.application import App, unknown
@@ -142,8 +143,7 @@ class Caller(NamedTuple):
         return f"{self.entity}.{self.method}" if self.entity else self.method
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(msgspec.Struct, frozen=True):
     """A limit with its counts."""
 
     limit: Limit
@@ -162,8 +162,7 @@ Held = tuple[tuple[Limiter, Group], ...]
 """The counts that an admitted request holds until its time under way ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Excess:
+class Excess(msgspec.Struct, frozen=True):
     """A limit that is reached, and the seconds until it admits the request."""
 
     limit: Limit

@@ -22,7 +22,7 @@ from penstock.gateway.responses import json_of, reply_headers
 from penstock.gateway.route import MIN_EPOCH_HEADER, READ, SHOWN, Answer, Parameter, Route
 from penstock.journal.tail import AsyncJournalTail
 from penstock.model.application import App
-from penstock.model.entity_page import LIMIT, LIMIT_MAX
+from penstock.model.entity_page import LIMIT, LIMIT_MAX, PAGE_FIELDS, SIZE
 from penstock.model.entity_type import EntityType
 from penstock.model.reply import raised_by
 from penstock.model.request import decode_failure
@@ -110,7 +110,9 @@ class EntityReadHandler:
         """Return the class and the key of an entity that the principal may read."""
         entity = self._readable(principal, name)
         if len(text.encode()) > self._config.gateway.key_bytes_max:
-            raise RequestError(f"a key takes at most {self._config.gateway.key_bytes_max} bytes")
+            raise RequestError(
+                f"a key takes at most gateway.key_bytes_max = {self._config.gateway.key_bytes_max} bytes"
+            )
         return entity, self._app.key_of(entity.name, text)
 
     async def _state(
@@ -156,7 +158,8 @@ class EntityReadHandler:
             ),
             MIN_EPOCH_HEADER,
         ),
-        fields=None,
+        fields=READ,
+        has_filters=True,
         answers=(Answer("A page.", {}, SHOWN),),
         errors=(429, 504),
     )
@@ -167,13 +170,12 @@ class EntityReadHandler:
         names. Each other field of the query string is the name of an attribute, and the value that it must have.
         """
         entity = self._readable(request.principal, request.path["entity"])
-        query = dict(request.query())
-        after, limit = query.pop("after", ""), query.pop("limit", str(LIMIT))
-        query.pop("min_epoch", None), query.pop("timeout", None)
-        count = whole_number("limit", limit, "is not the size of a page", 1, LIMIT_MAX)
+        after, limit = request.field("after", ""), request.field("limit", str(LIMIT))
+        count = whole_number("limit", limit, SIZE, 1, LIMIT_MAX)
+        where = {name: text for name, text in request.query().items() if name not in PAGE_FIELDS}
         behind = entity.key_text(self._app.key_of(entity.name, after)) if after else ""
         timeout_s = await self.reached(request)
-        wanted = RowsWanted(entity.name, request.principal.rights, None, behind, count, query)
+        wanted = RowsWanted(entity.name, request.principal.rights, None, behind, count, where)
         epoch, page = await self._found(request.principal, wanted, timeout_s)
         rows = [(entity.key_at(text), row) for text, row in page.rows]
         shown = [{entity.key_name: key, **entity.plain(key, row)} for key, row in rows]
@@ -193,9 +195,9 @@ class EntityReadHandler:
             TimedOut: The epoch is not there in time.
         """
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
-        min_epoch = request.min_epoch()
+        min_epoch, wait_s = request.min_epoch(), request.wait_s("timeout", 10, limit_s)
         if min_epoch > self._tail.epoch:
-            await self._tail.until(Epoch(min_epoch), request.wait_s("timeout", 10, limit_s))
+            await self._tail.until(Epoch(min_epoch), wait_s)
         return limit_s
 
     async def _found(

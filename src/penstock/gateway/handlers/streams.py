@@ -21,10 +21,10 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.base.http import EVENTS, HEARTBEAT_S, JSON, MSGPACK, OLDEST_ATOM
 from penstock.base.ids import Epoch
-from penstock.errors import Gone, PenstockError, QueryError, RequestError
+from penstock.errors import Gone, PenstockError, QueryError, RequestError, StateUnavailable
 from penstock.gateway.auth.authentication import Authenticator
 from penstock.gateway.connections import Connections
-from penstock.gateway.errors import response_of
+from penstock.gateway.errors import LOADING, response_of
 from penstock.gateway.http_request import HttpRequest, whole_number
 from penstock.gateway.reader_pool import EntityReader
 from penstock.gateway.responses import json_of, reply_headers
@@ -381,6 +381,7 @@ class StreamHandler:
     Args:
         tail: The journal tail, which knows the newest epoch.
         authenticator: Says whether the credential of a follower is still valid.
+        is_behind: Says whether a newer deployment than the served version is in force.
     """
 
     def __init__(  # noqa: PLR0913 -- what its followers read, and who they are
@@ -392,6 +393,7 @@ class StreamHandler:
         authenticator: Authenticator,
         connections: Connections,
         entities: EntityReader,
+        is_behind: Callable[[], Awaitable[bool]],
     ) -> None:
         self._app = app
         self._journal = journal
@@ -399,6 +401,7 @@ class StreamHandler:
         self._metrics = metrics
         self._authenticator = authenticator
         self._connections = connections
+        self._is_behind = is_behind
         self._reader = AtomReader(journal)
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-streams")
         tables = TableReader(journal, self._reader, entities, self._threads)
@@ -551,7 +554,9 @@ class StreamHandler:
             return await self._answer(request, question)
         request.refuse_fields(("wait",), "a response of server-sent events does not end")
         self._connections.check_room()  # while there is still a status
-        first = self._sent(question.stream, await self._batches.newest(question))
+        batch = await self._batches.newest(question)
+        await self._check_filter(question)
+        first = self._sent(question.stream, batch)
         events = self._events(request, question, first)
         return EventStream(events, reply_headers(self._tail.epoch))
 
@@ -581,6 +586,7 @@ class StreamHandler:
         wait_s = request.wait_s("wait", 0.0, _WAIT_MAX_S)
         stream = question.stream
         batch = await self._batches.newest(question)
+        await self._check_filter(question)
         until = time.monotonic() + wait_s
         # Of the atoms that come, a follower may want none.
         while not batch.is_news and time.monotonic() < until and request.verb == "GET":
@@ -589,7 +595,9 @@ class StreamHandler:
                 if not await self._published(stream.name, batch.next, left_s, request.gone()):
                     break
                 self._check(request, stream.name)
-                batch = await self._batches.at(batch.then, self._tail.epoch)
+                question = self._present(batch.then)
+                batch = await self._batches.at(question, self._tail.epoch)
+                await self._check_filter(question)
         body = self._sent(stream, batch).body
         is_packed = MSGPACK in request.headers.get("accept", "")
         media_type = MSGPACK if is_packed else JSON
@@ -618,12 +626,44 @@ class StreamHandler:
                         self._check(request, stream.name)
                         checked_s = now_s
                     if is_published:
-                        batch = await self._batches.at(batch.then, self._tail.epoch)
-                        self._sent(stream, batch)
+                        question = self._present(batch.then)
+                        following = await self._batches.at(question, self._tail.epoch)
+                        if await self._is_early(question):
+                            await asyncio.sleep(CHECK_S)
+                            continue
+                        batch = self._sent(stream, following)
                         body = batch.body if batch.is_news else b""
                 except PenstockError as error:  # the status is sent; a new request gets the error
                     yield refused_event(error)
                     return
+
+    def _present(self, question: Question | TableQuestion) -> Question | TableQuestion:
+        """Return a question as the version that is served now understands it: a deployment may have changed the events.
+
+        Raises:
+            RequestError: The events no longer have a field of the filter.
+        """
+        stream = self._app.topology.streams.get(question.stream.name)
+        # A follower of a removed stream gets the atoms that are there.
+        if stream is None or stream is question.stream:
+            return question
+        if isinstance(question, TableQuestion):
+            return (
+                question._replace(stream=stream) if isinstance(stream, PublishedTable) else question
+            )
+        only = question.only and event_filter(stream, dict(question.only.texts))
+        return question._replace(stream=stream, only=only)
+
+    async def _is_early(self, question: Question | TableQuestion) -> bool:
+        """Say whether a filter may have left out events that fit by code which is in force, and not served yet."""
+        if isinstance(question, TableQuestion) or question.only is None:
+            return False
+        return self._present(question) is not question or await self._is_behind()
+
+    async def _check_filter(self, question: Question | TableQuestion) -> None:
+        """Refuse an answer that may lack events, which the follower would never get."""
+        if await self._is_early(question):
+            raise StateUnavailable(LOADING)
 
     def _check(self, request: HttpRequest, stream: str) -> None:
         """Check that the sender of a request may still follow a stream."""

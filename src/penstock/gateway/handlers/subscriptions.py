@@ -1,16 +1,18 @@
 """`GET /entities/{Entity}/{key}/changes`: the states of one entity, as server-sent events.
 
 Promises that a subscriber sees the present state, and then the newest one after each change; states in between may be left
-out, and `changes` of the class has each one. One task reads the rows of all subscribed entities together after new epochs, at
-most `LOOKS` times in a second, so epochs without subscribed changes cost the same for one subscriber and for thousands. The
-right of a class is asked for each state that a subscriber gets, with the rights of its key or token at that moment.
+out, and `changes` of the class has each one. One task looks at the subscribed entities together after new epochs, at most `LOOKS`
+times in a second. A look reads the rows of those entities that the epochs have changed, so it costs what has changed, and not what
+is subscribed. It reads all rows where that takes less time (`state.newest`), and after a deployment, which may show an unchanged
+row in another way. The right of a class is asked for each state that a subscriber gets, with the rights of its key or
+token at that moment: what else the right may depend on, such as another entity or the time, begins no look.
 """
 
 import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Set
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import Final, Protocol
@@ -63,12 +65,32 @@ class _Subscription:
     """One subscriber.
 
     Attributes:
-        read: The epoch and the row of the last reading that it shared; None before the first one.
+        shown: The epoch of the newest state that it has.
+        digest: That of the state's JSON, which may be personal and so is not kept.
     """
 
-    def __init__(self) -> None:
-        self.read: tuple[Epoch, bytes | None] | None = None
+    __slots__ = ("digest", "shown", "wake")
+
+    def __init__(self, shown: Epoch, digest: bytes) -> None:
+        self.shown = shown
+        self.digest = digest
         self.wake = asyncio.Event()
+
+
+class _SubscribedEntity:
+    """An entity with subscribers.
+
+    Attributes:
+        is_read: Whether a look has read its row.
+        row: The row at the epoch of the last look, if `is_read`; None if the entity does not exist.
+    """
+
+    __slots__ = ("is_read", "row", "subscriptions")
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[_Subscription, None] = {}
+        self.is_read = False
+        self.row: bytes | None = None
 
 
 class SubscriptionHandler:
@@ -93,11 +115,14 @@ class SubscriptionHandler:
         self._entities = entities
         self._authenticator = authenticator
         self._connections = connections
-        self._subscribed: dict[EntityKey, dict[_Subscription, None]] = {}
+        self._subscribed: dict[EntityKey, _SubscribedEntity] = {}
+        # A copy of its keys for the thread that reads, until one comes or goes; in their order, as they lie in memory.
+        self._keys: Set[EntityKey] | None = None
         self._counts: Counter[str] = Counter()
         self._asking = asyncio.Semaphore(_ASKING_MAX)
         self._following: asyncio.Task[None] | None = None
-        self._epoch = BEFORE_FIRST
+        self._epoch = BEFORE_FIRST  # of the last look
+        self._came: list[_Subscription] | None = None  # during the present look
         self._is_stopping = False
 
     @Route(
@@ -139,15 +164,13 @@ class SubscriptionHandler:
         await reads.reached(request)
         epoch, data = await self._state(request, request.principal, None)
         first = b"" if epoch == known else _event(epoch, data)
-        events = self._events(request, key, epoch, _digest(data), first)
+        events = self._events(request, key, _Subscription(epoch, _digest(data)), first)
         return EventStream(events, reply_headers(epoch))
 
     def stop(self) -> None:
         """End all subscriptions; the subscribers go on elsewhere."""
         self._is_stopping = True
-        for subscriptions in self._subscribed.values():
-            for each in subscriptions:
-                each.wake.set()
+        self._wake_all()
 
     async def close(self) -> None:
         """End the shared reading."""
@@ -157,16 +180,15 @@ class SubscriptionHandler:
             await asyncio.wait({self._following})
 
     async def _events(
-        self, request: HttpRequest, key: EntityKey, shown: Epoch, digest: bytes, body: bytes
+        self, request: HttpRequest, key: EntityKey, subscription: _Subscription, body: bytes
     ) -> AsyncIterator[bytes]:
         """Yield the event of each new state after one that is read already.
 
         Args:
-            shown: The epoch of that state; `digest` is that of its JSON, which may be personal and so is not kept.
-            body: Its event; empty if the subscriber has it.
+            body: The event of that state; empty if the subscriber has it.
         """
         principal, checked_s = request.principal, time.monotonic()
-        with self._connections.staying(), self._joined(principal, key, shown) as subscription:
+        with self._connections.staying(), self._joined(principal, key, subscription):
             while not self._is_stopping:
                 if body:
                     yield body
@@ -178,11 +200,12 @@ class SubscriptionHandler:
                         principal = self._authenticator.follower(request.scope)
                         checked_s = now_s
                     if is_woken:
-                        epoch, data = await self._state(request, principal, subscription.read)
-                        body = b""
-                        # The first reading may have been newer than the shared one.
-                        if epoch >= shown and _digest(data) != digest:
-                            shown, digest, body = epoch, _digest(data), _event(epoch, data)
+                        epoch, data = await self._state(request, principal, self._read_of(key))
+                        body, digest = b"", _digest(data)
+                        # The subscriber may have read a newer state for itself than the last look.
+                        if epoch >= subscription.shown and digest != subscription.digest:
+                            subscription.shown, subscription.digest = epoch, digest
+                            body = _event(epoch, data)
                 except PenstockError as error:  # the status is sent; a new request gets the error
                     yield refused_event(error)
                     return
@@ -209,41 +232,56 @@ class SubscriptionHandler:
 
     @contextmanager
     def _joined(
-        self, principal: Principal, key: EntityKey, shown: Epoch
-    ) -> Iterator[_Subscription]:
-        """Let a subscriber share the readings of an entity, whose state it has at an epoch."""
+        self, principal: Principal, key: EntityKey, subscription: _Subscription
+    ) -> Iterator[None]:
+        """Let a subscriber share the looks at an entity."""
         self._check_share(principal)
-        subscription = _Subscription()
-        self._subscribed.setdefault(key, {})[subscription] = None
+        if (entity := self._subscribed.get(key)) is None:
+            entity = self._subscribed[key] = _SubscribedEntity()
+            self._keys = None
+        entity.subscriptions[subscription] = None
         self._counts[principal.namespace] += 1
-        if self._epoch > shown:  # the shared reading went on after the subscriber's own
+        if self._epoch > subscription.shown:  # a look went on after the subscriber's own reading
             subscription.wake.set()
+        if self._came is not None:
+            self._came.append(subscription)
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._follow())
         try:
-            yield subscription
+            yield
         finally:
-            del self._subscribed[key][subscription]
-            if not self._subscribed[key]:
+            del entity.subscriptions[subscription]
+            if not entity.subscriptions:
                 del self._subscribed[key]
+                self._keys = None
             self._counts[principal.namespace] -= 1
             if not self._counts[principal.namespace]:
                 del self._counts[principal.namespace]
 
+    def _read_of(self, key: EntityKey) -> tuple[Epoch, bytes | None] | None:
+        """Return the epoch of the last look, and the row of an entity at it; None if no look has read the row."""
+        entity = self._subscribed[key]
+        return (self._epoch, entity.row) if entity.is_read else None
+
+    def _wake_all(self) -> None:
+        for entity in self._subscribed.values():
+            for each in entity.subscriptions:
+                each.wake.set()
+
     async def _follow(self) -> None:
-        """Read the subscribed rows after each epoch, until there are no subscribers."""
+        """Look after new epochs and deployments, until there are no subscribers."""
         served, said = self._version(), ""
         while self._subscribed:
             try:
                 with suppress(TimedOut):
                     await self._tail.until(Epoch(self._epoch + 1), _IDLE_S)
-                if self._tail.epoch > self._epoch:
-                    await self._look()
                 if self._version() is not served:
-                    served = self._version()
-                    for subscriptions in self._subscribed.values():
-                        for each in subscriptions:
-                            each.wake.set()
+                    chosen = self._version()
+                    await self._look(None)
+                    served = chosen
+                    self._wake_all()
+                elif self._tail.epoch > self._epoch:
+                    await self._look(self._epoch)
                 said = ""
             except Exception as error:  # noqa: BLE001 -- the next look may work; the subscribers keep their states
                 if said != repr(error):  # each further try fails in the same way
@@ -252,20 +290,33 @@ class SubscriptionHandler:
                 await asyncio.sleep(_IDLE_S)
             await asyncio.sleep(_PAUSE_S)
 
-    async def _look(self) -> None:
-        """Read the subscribed rows once, and wake the subscribers of those that have changed."""
-        keys = list(self._subscribed)
-        epoch, rows = await self._entities.read(keys)
-        read = dict(zip(keys, rows, strict=True))
-        for key, subscriptions in self._subscribed.items():
-            for each in subscriptions:
-                if key not in read:  # it came during the reading, and reads for itself
+    async def _look(self, after: Epoch | None) -> None:
+        """Read the subscribed rows that may have changed after an epoch, and wake the subscribers of those that have.
+
+        Args:
+            after: The epoch of the last look; None for all rows.
+        """
+        came: list[_Subscription] = []
+        self._came = came
+        if self._keys is None:
+            self._keys = dict.fromkeys(self._subscribed).keys()
+        try:
+            epoch, rows = await self._entities.read_changed(self._keys, after)
+        finally:
+            self._came = None
+        before = self._epoch
+        for key, row in rows.items():
+            if (entity := self._subscribed.get(key)) is None:
+                continue
+            has_changed = not entity.is_read or entity.row != row
+            entity.is_read, entity.row = True, row
+            for each in entity.subscriptions:
+                # The row of the last look says nothing about a state that a subscriber has read for itself since then.
+                if has_changed or each.shown > before:
                     each.wake.set()
-                    continue
-                if each.read is None or each.read[1] != read[key]:
-                    each.wake.set()
-                each.read = epoch, read[key]
         self._epoch = epoch
+        for each in came:  # their entities may be new to this look: they read for themselves
+            each.wake.set()
 
 
 async def _woken(wake: asyncio.Event) -> bool:

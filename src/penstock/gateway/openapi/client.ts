@@ -20,10 +20,18 @@ export interface Options {
   timeoutMs?: number;
   /** Ends the waiting. A request that was sent takes effect all the same. */
   signal?: AbortSignal;
+  /** Only a request that is sent can be delayed. */
+  delayS?: never;
+}
+
+/** Options of an operation that is no request of its own: a read, or a question about a request that was sent. */
+export interface ReadOptions extends Omit<Options, "requestId"> {
+  /** It has no id: it is not recorded. */
+  requestId?: never;
 }
 
 /** Options of a request that is sent without waiting for its result. */
-export interface SendOptions extends Options {
+export interface SendOptions extends Omit<Options, "delayS"> {
   /** How long the request is kept before it runs, in seconds. */
   delayS?: number;
 }
@@ -79,12 +87,12 @@ export class Pending<T> {
   }
 
   /** Wait for the result. */
-  async result(options: Options = {}): Promise<T> {
+  async result(options: ReadOptions = {}): Promise<T> {
     return (await this.#gateway.reply(this.requestId, options)) as T;
   }
 
   /** Cancel a request that is not due yet. Afterwards its result is the error `cancelled`. */
-  async cancel(options: Options = {}): Promise<void> {
+  async cancel(options: ReadOptions = {}): Promise<void> {
     const path = `/requests/${segment(this.requestId)}`;
     await this.#gateway.ask({ verb: "DELETE", path, requestId: this.requestId }, options);
   }
@@ -148,7 +156,7 @@ export interface EntityState<Attributes> {
 export type States<Attributes> = AsyncGenerator<EntityState<Attributes>, void, undefined>;
 
 /** Options of a subscription. */
-export interface SubscribeOptions {
+export interface SubscribeOptions extends ReadOptions {
   /** The longest that it takes to make a connection, in milliseconds; as `ClientOptions.timeoutMs`. */
   timeoutMs?: number;
   /** Ends the subscription: the loop gets the reason of the signal as its error. */
@@ -156,7 +164,7 @@ export interface SubscribeOptions {
 }
 
 /** Where to begin, and how to end. */
-export interface FollowOptions extends Options {
+export interface FollowOptions extends ReadOptions {
   /** The number of the first atom; `earliest`, the default, is the oldest one that is held, `latest` the next new one. */
   from?: number | bigint | "earliest" | "latest";
   /** The values that fields of the events must have; other events, and atoms without events, are left out. */
@@ -212,7 +220,7 @@ export class Table<Change> {
   }
 
   /** Yield pages that build a copy, and then its changes. `after` is the `position` of the last page that the copy has. */
-  async *follow(options: Options & { after?: string } = {}): AsyncGenerator<Page<Change>, void, undefined> {
+  async *follow(options: ReadOptions & { after?: string } = {}): AsyncGenerator<Page<Change>, void, undefined> {
     let after = options.after ?? "";
     for (;;) {
       const begin = after === "" ? "" : `after=${encodeURIComponent(after)}&`;
@@ -225,7 +233,7 @@ export class Table<Change> {
 }
 
 /** Options of a query. */
-export interface SqlOptions extends Options {
+export interface SqlOptions extends ReadOptions {
   /** A past state: an epoch, or the newest epoch at a time, as ISO 8601 text. */
   asOf?: number | bigint | string;
 }
@@ -256,6 +264,8 @@ interface Asked {
   requestId?: string;
   /** Whether the path takes `timeout`, the seconds that the gateway may wait. */
   waits?: boolean;
+  /** Whether the request may be delayed. */
+  delays?: boolean;
   /** Whether the answer must be of the newest epoch that this client has seen. */
   reads?: boolean;
   /** The subscription whose states are the answer. */
@@ -276,13 +286,13 @@ class Gateway {
     this.#options = options;
   }
 
-  async call(path: string, body: unknown, options: Options): Promise<unknown> {
+  async call(path: string, body: unknown, options: SendOptions): Promise<unknown> {
     const requestId = options.requestId ?? crypto.randomUUID();
     return await this.ask({ verb: "POST", path, body, requestId, waits: true }, options);
   }
 
   /** A call that changes nothing: without an id it is not recorded. */
-  async read(path: string, body: unknown, options: Options): Promise<unknown> {
+  async read(path: string, body: unknown, options: SendOptions): Promise<unknown> {
     if (options.requestId !== undefined) return await this.call(path, body, options);
     return await this.ask({ verb: "POST", path, body, waits: true, reads: true }, options);
   }
@@ -290,12 +300,12 @@ class Gateway {
   async send<T>(path: string, body: unknown, options: SendOptions): Promise<Pending<T>> {
     const requestId = options.requestId ?? crypto.randomUUID();
     const query = options.delayS === undefined ? "" : `?delay=${options.delayS}`;
-    await this.ask({ verb: "POST", path: path + query, body, requestId }, options);
+    await this.ask({ verb: "POST", path: path + query, body, requestId, delays: true }, options);
     return new Pending<T>(this, requestId);
   }
 
   /** Return the function that reads the attributes of the entities of a class. */
-  reading<Attributes>(entity: string): (key: Key, options?: Options) => Promise<Attributes> {
+  reading<Attributes>(entity: string): (key: Key, options?: ReadOptions) => Promise<Attributes> {
     return async (key, options = {}) => {
       const path = `/entities/${segment(entity)}/${segment(key)}`;
       return (await this.ask({ verb: "GET", path, reads: true }, options)) as Attributes;
@@ -303,7 +313,7 @@ class Gateway {
   }
 
   /** Return the function that lists the entities of a class in pages. */
-  listing<Attributes>(entity: string): (page?: PageOf, options?: Options) => Promise<EntityPage<Attributes>> {
+  listing<Attributes>(entity: string): (page?: PageOf, options?: ReadOptions) => Promise<EntityPage<Attributes>> {
     return async ({ after, limit, where } = {}, options = {}) => {
       const fields = fieldsOf(where);
       if (after !== undefined && after !== null) fields.append("after", after);
@@ -372,7 +382,7 @@ class Gateway {
     return (await this.ask({ verb: "POST", path: "/sql", body }, options)) as Rows;
   }
 
-  async reply(requestId: string, options: Options): Promise<unknown> {
+  async reply(requestId: string, options: ReadOptions): Promise<unknown> {
     const endMs = performance.now() + this.#timeoutMs(options);
     let lookMs = PAUSE_MIN_MS;
     for (;;) {
@@ -391,14 +401,21 @@ class Gateway {
     }
   }
 
-  async ask(asked: Asked, options: Options): Promise<unknown> {
+  async ask(asked: Asked, options: SendOptions): Promise<unknown> {
     const endMs = performance.now() + this.#timeoutMs(options);
     const response = await this.#received(asked, options, endMs);
     return await this.#final(asked, response, endMs - performance.now());
   }
 
   /** Send a request until its response is final, or no time or attempt is left; return the response. */
-  async #received(asked: Asked, options: Options, endMs: number): Promise<Response> {
+  async #received(asked: Asked, options: SendOptions, endMs: number): Promise<Response> {
+    // The types refuse these options, too, but a program in JavaScript has no types.
+    if (options.requestId !== undefined && options.requestId !== asked.requestId) {
+      throw new TypeError(`${asked.verb} ${asked.path} takes no requestId: only calls and sends have one`);
+    }
+    if (options.delayS !== undefined && !asked.delays) {
+      throw new TypeError(`${asked.verb} ${asked.path} takes no delayS: only sends have one`);
+    }
     const retries = this.#options.retries ?? 8;
     for (let attempt = 0; ; attempt++) {
       const leftMs = endMs - performance.now();
@@ -485,12 +502,14 @@ class Gateway {
   }
 
   /** The seconds that the gateway may wait for news. */
-  pollS(options: Options): number {
+  pollS(options: ReadOptions): number {
     return Math.min(LONG_POLL_S, this.#timeoutMs(options) / 2_000);
   }
 
-  #timeoutMs(options: Options): number {
-    return options.timeoutMs ?? this.#options.timeoutMs ?? 60_000;
+  #timeoutMs(options: SendOptions): number {
+    const timeoutMs: unknown = options.timeoutMs ?? this.#options.timeoutMs ?? 60_000;
+    if (typeof timeoutMs === "number" && timeoutMs >= 0) return timeoutMs;
+    throw new TypeError(`timeoutMs is a number of milliseconds, 0 or more, and not ${String(timeoutMs)}`);
   }
 
   #late(requestId: string | undefined): PenstockError {
@@ -615,7 +634,7 @@ async function chunkOf(
   }
 }
 
-type Make = (path: string, body: unknown, options: Options | SendOptions | undefined, reads?: boolean) => any;
+type Make = (path: string, body: unknown, options: SendOptions | undefined, reads?: boolean) => any;
 
 function calling(gateway: Gateway): Make {
   return (path, body, options = {}, reads = false) =>
@@ -660,12 +679,25 @@ function hint(requestId: string | undefined): string {
 /** Return the filters of a page or a stream as fields of a query string. */
 function fieldsOf(where: PageOf["where"] = {}): URLSearchParams {
   const fields = new URLSearchParams();
-  for (const [name, value] of Object.entries(where)) fields.append(name, String(value));
+  for (const [name, value] of Object.entries(where)) fields.append(name, filterText(value));
   return fields;
+}
+
+/** Return the text of a filter: without quotation marks, the text `null` would be None. */
+function filterText(value: Key | boolean | null): string {
+  const needsMarks = typeof value === "string" && (value === "null" || /^".*"$/s.test(value));
+  return needsMarks ? JSON.stringify(value) : String(value);
 }
 
 /** A part of a path. A URL cannot hold the parts `.` and `..`, and an empty part is no key. */
 function segment(key: Key): string {
+  // A program in JavaScript has no types, and `undefined` would be the key "undefined".
+  if (!["string", "number", "bigint"].includes(typeof key)) {
+    throw new TypeError(`a key is a string, a number or a bigint, and not ${key === null ? "null" : typeof key}`);
+  }
+  if (typeof key === "string" && /\p{Surrogate}/u.test(key)) {
+    throw new RangeError(`the key ${JSON.stringify(key)} has half of a surrogate pair, which no URL can hold`);
+  }
   if (typeof key === "number" && !Number.isSafeInteger(key)) {
     throw new RangeError(`${key} is no whole number that JavaScript holds exactly; give the key as a bigint or as text`);
   }
@@ -725,12 +757,19 @@ function read(text: string): unknown {
   );
 }
 
-/** Write JSON: a `bigint` is a number, and floats that are no numbers have the texts of Python. */
+/**
+ * Write JSON: a `bigint` is a number, and floats that are no numbers have the texts of Python.
+ *
+ * A whole `number` that JavaScript does not hold exactly has an exponent: its digits would be those of another number. An
+ * attribute that is a whole number refuses it.
+ */
 function written(value: unknown): string {
   const mark = crypto.randomUUID();
   const text = JSON.stringify(value, (_, item) => {
     if (typeof item === "bigint") return `${mark}${item}`;
-    return typeof item === "number" && !Number.isFinite(item) ? String(item) : item;
+    if (typeof item !== "number") return item;
+    if (!Number.isFinite(item)) return String(item);
+    return Number.isInteger(item) && !Number.isSafeInteger(item) ? `${mark}${item.toExponential()}` : item;
   });
-  return text.replaceAll(new RegExp(`"${mark}(-?\\d+)"`, "g"), "$1");
+  return text.replaceAll(new RegExp(`"${mark}(-?[\\d.]+(?:e\\+\\d+)?)"`, "g"), "$1");
 }

@@ -9,11 +9,11 @@ generators see its arguments and its result.
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.base.http import (
     EPOCH,

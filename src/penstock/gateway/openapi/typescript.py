@@ -548,7 +548,7 @@ class _Writer:
         shown = self._shown.get(entity)
         if shown is not None:
             made = f"gateway.reading<{shown}>({_text(entity)})"
-            yield f"get(key: Key, options?: Options): Promise<{shown}>", f"get: {made}"
+            yield f"get(key: Key, options?: ReadOptions): Promise<{shown}>", f"get: {made}"
         if shown is not None and entity in self._subscribed:
             made = f"gateway.subscribing<{shown}>({_text(entity)})"
             yield (
@@ -562,7 +562,7 @@ class _Writer:
             yield "  /** Pages of the entities of a class that the caller may see, in the order of their keys. */"
             yield "  readonly pages: {"
             for entity, shown in self._shown.items():
-                yield f"    {_property(entity)}(page?: PageOf, options?: Options): Promise<EntityPage<{shown}>>;"
+                yield f"    {_property(entity)}(page?: PageOf, options?: ReadOptions): Promise<EntityPage<{shown}>>;"
             yield "  };"
 
     def _made_pages(self) -> Iterator[str]:

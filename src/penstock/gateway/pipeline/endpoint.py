@@ -131,7 +131,11 @@ class PipelineConnection:
             raise HttpError(400, "request", "a frame is a binary message, not a text")
         most = self._settings.body_bytes_max
         if len(frame) > most:
-            raise HttpError(413, "record-too-large", f"a frame takes at most {most} bytes")
+            raise HttpError(
+                413,
+                "record-too-large",
+                f"a frame takes at most gateway.body_bytes_max = {most} bytes",
+            )
         try:
             requests = decode_requests(frame)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

@@ -28,7 +28,6 @@ from penstock.base.schema import (
     name_of,
     reason_of,
     reference_type,
-    shown,
 )
 from penstock.base.stored_type import stored_decoder
 from penstock.base.subject_keys import SubjectKeys
@@ -192,10 +191,10 @@ class EventType(Generic[T]):
         # A value that is restored as another would change a replay.
         stored = self._readable(data, self._check)
         if not (self._exact and stored == value) and not alike(value, stored):
-            path, part = changed_part(value, stored)
+            path, change = changed_part(value, stored)
             at = f" at {path}" if path else ""
             raise Unencodable(
-                f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which cannot hold {shown(part)}{at}"
+                f"{self.place} has {self.noun} of type {name_of(self.annotation)}, which {change}{at}"
             )
         return data
 

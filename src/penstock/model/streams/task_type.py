@@ -26,8 +26,7 @@ ONLY_KEY: Final = "-"
 """The text of the key of a task without keys, and of the row that all keys share."""
 
 
-@dataclass(frozen=True, slots=True)
-class Responder:
+class Responder(msgspec.Struct, frozen=True):
     """The method of a task that replies to a portal."""
 
     portal: Portal[Any, Any]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from penstock.base.annotations import signature_of
 from penstock.base.constraint import constraint_complaints, has_constraints, without_constraints
 from penstock.base.key_text import is_key_type
@@ -284,8 +286,7 @@ class WorkflowPlan:
                 return first if all(other == first for other in others) else UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class _Typed:
+class _Typed(msgspec.Struct, frozen=True):
     """The type of a node's events, and of their keys: None without keys.
 
     `unkeyed` says why not all events have keys of this type; empty if they have. Then `.key` must come before a task.

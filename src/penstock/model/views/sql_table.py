@@ -1,9 +1,10 @@
 """Tables of a view that are written in SQL; see `sql`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
+
+import msgspec
 
 from penstock.model.declaration import caller_place
 
@@ -13,8 +14,7 @@ EVERY: Final = timedelta(seconds=2)
 EVERY_MIN: Final = timedelta(milliseconds=100)
 
 
-@dataclass(frozen=True, slots=True)
-class SqlTable:
+class SqlTable(msgspec.Struct, frozen=True):
     """A table whose rows are the answer of a query; see `sql`.
 
     Attributes:

@@ -5,9 +5,10 @@ query (`sql_table`). `App` checks the tables, so that what it accepts can be sho
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
+
+import msgspec
 
 from penstock.base.case_twins import case_twins
 from penstock.base.record import fields_of, is_record
@@ -61,16 +62,14 @@ def view(
     return View(name, target, tables, caller_place())
 
 
-@dataclass(frozen=True, slots=True)
-class ClassTable:
+class ClassTable(msgspec.Struct, frozen=True):
     """A table that shows an entity class."""
 
     name: str
     source: EntityType
 
 
-@dataclass(frozen=True, slots=True)
-class RowTable:
+class RowTable(msgspec.Struct, frozen=True):
     """A table whose rows a function makes.
 
     Attributes:
@@ -85,16 +84,14 @@ class RowTable:
     is_single: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StreamTable:
+class StreamTable(msgspec.Struct, frozen=True):
     """A table that shows the events of a stream."""
 
     name: str
     source: Stream[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class QueryTable:
+class QueryTable(msgspec.Struct, frozen=True):
     """A table that shows the answer of a query. Its columns are known when the query was asked.
 
     Attributes:
@@ -111,8 +108,7 @@ class QueryTable:
 ShownTable = ClassTable | RowTable | StreamTable | QueryTable
 
 
-@dataclass(frozen=True, slots=True)
-class ViewPlan:
+class ViewPlan(msgspec.Struct, frozen=True):
     """A view whose tables are those of one application."""
 
     name: str

@@ -5,7 +5,6 @@ the field. A line of a CSV file is the line at which the row ends.
 """
 
 import csv
-import difflib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import msgspec
 from penstock.base.given_type import GivenType, without_mark
 from penstock.base.lowering import place_in
 from penstock.base.misfit import misfit_of
+from penstock.base.near_names import did_you_mean
 from penstock.base.record import is_record, members_of
 from penstock.base.schema import reason_of
 from penstock.errors import ConfigError, RequestError, Unencodable, UserError
@@ -151,10 +151,7 @@ class CsvFile(_TextFile):
         names = [member.wire for member in members_of(self._annotation)]
         for column in header:
             if column not in names:
-                near = difflib.get_close_matches(column, names, n=1)
-                hint = (
-                    f"; did you mean {near[0]}?" if near else f"; the fields are {', '.join(names)}"
-                )
+                hint = did_you_mean(column, names) or f"; the fields are {', '.join(names)}"
                 raise RequestError(
                     f"{self.place}: column {column!r} is no field of the events{hint}"
                 )

@@ -69,9 +69,11 @@ from penstock.model.control import (
 )
 from penstock.model.reply import Reply, caller_of, failure_of, raised_by
 from penstock.model.request import (
+    RECORD_BYTES_MAX,
     Cut,
     Failure,
     call_in,
+    check_size,
     decode_failure,
     encode_continuation,
     encode_failure,
@@ -125,6 +127,7 @@ class LocalRuntime:
         clock: Callable[[], int] = lambda: 0,
         secret: bytes = b"",
         durable_waits: bool = False,
+        record_bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
         """Start with no entities.
 
@@ -137,12 +140,14 @@ class LocalRuntime:
             durable_waits: Let each wait for a reply go through the state, as a wait that is longer than a record does:
                 the handler is stored, and runs again from its start when the reply arrives. The outcome is the same;
                 a test finds handlers that are not deterministic.
+            record_bytes_max: The most bytes of a request or an append, as the setting of this name.
 
         Raises:
             DefinitionError: The applications do not fit together.
         """
         self.state: dict[EntityKey, bytes] = {}
         self._limits = limits or Limits()
+        self._record_bytes_max = record_bytes_max
         self._raised: BaseException | None = None
         self._clock = clock
         self._secret = secret
@@ -267,7 +272,9 @@ class LocalRuntime:
         if active() is not None:
             raise RequestError("a handler calls entities itself; it cannot wait for a request")
         body, _ = encoded(self.app, call)
-        return self._submit(with_caller(body, rights), call.request_id)
+        body = with_caller(body, rights)
+        check_size(body, self._record_bytes_max, call.request_id or "")
+        return self._submit(body, call.request_id)
 
     def rows(self, wanted: RowsWanted, principal: str) -> RowsFound:
         """Return rows as a gateway shows them to a caller.
@@ -309,6 +316,7 @@ class LocalRuntime:
             RequestError: The stream does not exist or takes no appends, or an event does not fit its type.
         """
         body, _ = encoded(self.app, append_of(stream, events))
+        check_size(body, self._record_bytes_max, request_id or "")
         return self._submit(body, request_id)
 
     def append_atom(self, stream: str, events: Sequence[Any], request_id: str) -> int:

@@ -13,7 +13,7 @@ import msgspec
 from penstock.errors import PenstockError, RecordTooLarge, RequestError
 from penstock.model.application import App
 from penstock.model.limit import STREAMS
-from penstock.model.request import packed_append
+from penstock.model.request import check_size, packed_append
 from penstock.model.signature import Signature
 from penstock.model.streams.event_list import (
     events_of_json,
@@ -132,10 +132,7 @@ def encoded_call(
         body, hint = _call(app, limits, target, source)
     else:
         body, hint = _append(app, target.stream, source), b""
-    if len(body) > limits.record_bytes_max:
-        raise RecordTooLarge(
-            f"the request takes {len(body)} bytes, at most {limits.record_bytes_max}"
-        )
+    check_size(body, limits.record_bytes_max)
     return body, hint
 
 
@@ -146,7 +143,9 @@ def _call(
     key: object = target.key
     if target.key is not None:
         if len(target.key.encode()) > limits.key_bytes_max:
-            raise RecordTooLarge(f"a key takes at most {limits.key_bytes_max} bytes")
+            raise RecordTooLarge(
+                f"a key takes at most gateway.key_bytes_max = {limits.key_bytes_max} bytes"
+            )
         key = app.key_of(target.entity, target.key)
     return app.request(target.entity, key, target.method, *arguments)
 

@@ -1,12 +1,14 @@
-"""The process that forks a gateway's readers, and forks another one when a reader dies.
+"""The process that forks the readers of a gateway, and forks another one when a reader dies.
 
-    python -m penstock.runtime.reads.nursery CONTROL < ReaderSettings
+    python -m penstock.runtime.reads.nursery CONTROL
 
 A fork starts much faster than a new interpreter, because the modules are loaded once. The nursery runs
-no user code: each reader loads the application itself. CONTROL is the descriptor of a Unix socket. For
-each reader the nursery sends its process id and a socket, over which the gateway asks questions. The
-gateway sends the process id of a reader that must be killed. The nursery ends when the gateway closes
-CONTROL or dies. The readers end with the nursery, also if it is killed while they load the application.
+no user code: each reader loads the application itself. CONTROL is the descriptor of a Unix socket. Over it
+the gateway sends the `ReaderSettings` of each pool of readers, and a socket for the pool: one at the start of the
+gateway, and another one for each deployment. For each reader the nursery sends its process id and a socket, over which
+the gateway asks questions. The gateway sends the process id of a reader that must be killed. When it closes the socket
+of a pool, the nursery ends the readers of the pool, and then closes the socket, too. The nursery ends when
+the gateway closes CONTROL or dies. The readers end with the nursery, also if it is killed while they load the application.
 """
 
 import gc
@@ -17,7 +19,8 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from typing import IO, Final, NoReturn
+from math import inf
+from typing import IO, Any, Final, NoReturn
 
 from penstock.deployment.loading import load_app
 from penstock.files.private import keep_private
@@ -27,7 +30,7 @@ from penstock.process.process_limits import (
     keep_libraries_single,
     offer_this_process,
 )
-from penstock.process.question import receive_question
+from penstock.process.question import question_in
 from penstock.runtime.reads.messages import (
     LENGTH_BYTES,
     Encoding,
@@ -52,73 +55,56 @@ _GARBAGE: Final = 50_000
 """Objects between two collections, as in a worker."""
 
 
-class Nursery:
-    """Keeps a number of readers running until the gateway closes its socket."""
+class Brood:
+    """The readers of one pool: so many as its settings say, until the gateway closes its socket."""
 
     def __init__(self, settings: ReaderSettings, control: socket.socket) -> None:
-        self._settings = settings
-        self._control = control
+        self.settings = settings
+        self.control = control
         self._born_s: dict[int, float] = {}
         self._failures = 0
         self._resume_s = 0.0
-        self._deaths, self._bell = os.pipe()
-        os.set_blocking(self._bell, False)
-        os.set_blocking(self._deaths, False)
+        self.is_ending = False
 
-    def run(self) -> None:
-        """Fork readers, end the ones that the gateway names, and replace the dead ones."""
-        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _noted)
-        try:
-            while True:
-                pause_s = self._resume_s - time.monotonic()
-                while pause_s <= 0 and len(self._born_s) < self._settings.count:
-                    self._fork()
-                watched = [self._control.fileno(), self._deaths]
-                ready, _, _ = select.select(watched, [], [], pause_s if pause_s > 0 else None)
-                if self._control.fileno() in ready and not self._handle():
-                    return
-                self._reap()
-        finally:
-            for pid in self._born_s:
-                os.kill(pid, signal.SIGKILL)
+    @property
+    def pause_s(self) -> float:
+        """In how many seconds another reader must be forked; 0 or less: now; infinite: no reader is missing."""
+        if self.is_ending or len(self._born_s) >= self.settings.count:
+            return inf
+        return self._resume_s - time.monotonic()
 
-    def close(self) -> None:
-        """Close the pipe that tells of deaths."""
-        os.close(self._deaths)
-        os.close(self._bell)
+    @property
+    def is_gone(self) -> bool:
+        """Whether the gateway has closed its socket, and all its readers have ended."""
+        return self.is_ending and not self._born_s
 
-    def _fork(self) -> None:
-        ours, theirs = socket.socketpair()
-        nursery = os.getpid()
-        pid = os.fork()
-        if not pid:
-            end_with_parent(nursery)
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self.close()
-            self._control.close()
-            ours.close()
-            _live(self._settings, theirs)
-        theirs.close()
+    def add(self, pid: int, channel: socket.socket) -> None:
+        """Take a reader that was forked, and send its socket to the gateway."""
         self._born_s[pid] = time.monotonic()
-        with ours, suppress(OSError):  # the gateway has ended, which `_handle` will see
-            socket.send_fds(self._control, [pid.to_bytes(PID_BYTES)], [ours.fileno()])
+        with suppress(
+            OSError
+        ):  # the gateway has closed the socket of the pool, which `obey` will see
+            socket.send_fds(self.control, [pid.to_bytes(PID_BYTES)], [channel.fileno()])
 
-    def _handle(self) -> bool:
-        """Kill the reader that the gateway names; return False if the gateway has ended."""
+    def obey(self) -> None:
+        """Kill the reader that the gateway names; all of them if it has closed its socket."""
+        order = b""
         with suppress(OSError):
-            order = self._control.recv(PID_BYTES, socket.MSG_WAITALL)
-            pid = int.from_bytes(order)
-            if pid in self._born_s:
-                os.kill(pid, signal.SIGKILL)
-            return bool(order)
-        return False
+            order = self.control.recv(PID_BYTES, socket.MSG_WAITALL)
+        pid = int.from_bytes(order)
+        if pid in self._born_s:
+            os.kill(pid, signal.SIGKILL)
+        if not order:
+            self.end()
 
-    def _reap(self) -> None:
+    def end(self) -> None:
+        """Kill all readers, and fork no others."""
+        self.is_ending = True
+        for pid in self._born_s:
+            os.kill(pid, signal.SIGKILL)
+
+    def reap(self) -> None:
         """Forget the readers that have died; pause the next fork if they died young."""
-        with suppress(BlockingIOError):
-            os.read(self._deaths, 4_096)
         now_s = time.monotonic()
         for pid in list(self._born_s):
             dead, status = os.waitpid(pid, os.WNOHANG)
@@ -129,6 +115,88 @@ class Nursery:
             if now_s - self._born_s.pop(pid) < _YOUNG_S or has_failed:
                 pause_s = min(_PAUSE_S * 2 ** min(self._failures, 10), _PAUSE_MAX_S)
                 self._resume_s = now_s + pause_s
+
+
+class Nursery:
+    """Keeps the readers of all pools running until the gateway closes its socket."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._broods: list[Brood] = []
+        self._deaths, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._deaths, False)
+
+    def run(self) -> None:
+        """Take pools, fork their readers, end the ones that the gateway names, and replace the dead ones."""
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _noted)
+        try:
+            while True:
+                for brood in self._broods:
+                    while brood.pause_s <= 0:
+                        self._fork(brood)
+                pause_s = min((brood.pause_s for brood in self._broods), default=inf)
+                asking = {brood.control: brood for brood in self._broods if not brood.is_ending}
+                watched: list[Any] = [self._control, self._deaths, *asking]
+                ready, _, _ = select.select(watched, [], [], None if pause_s == inf else pause_s)
+                for control in ready:
+                    if control in asking:
+                        asking[control].obey()
+                if self._control in ready and not self._take():
+                    return
+                self._reap()
+        finally:
+            for brood in self._broods:
+                brood.end()
+
+    def close_all(self) -> None:
+        """Close all descriptors of the nursery: a reader needs none of them, and must keep no socket of the gateway open."""
+        os.close(self._deaths)
+        os.close(self._bell)
+        self._control.close()
+        for brood in self._broods:
+            brood.control.close()
+
+    def _take(self) -> bool:
+        """Take another pool; return False if the gateway has ended."""
+        with suppress(OSError):
+            length, descriptors, _, _ = socket.recv_fds(self._control, LENGTH_BYTES, 1)
+            if len(length) < LENGTH_BYTES or not descriptors:
+                return False
+            control = socket.socket(fileno=descriptors[0])
+            size = int.from_bytes(length)
+            settings = self._control.recv(size, socket.MSG_WAITALL)
+            if len(settings) < size:
+                return False
+            self._broods.append(Brood(question_in(settings, ReaderSettings), control))
+            return True
+        return False
+
+    def _fork(self, brood: Brood) -> None:
+        ours, theirs = socket.socketpair()
+        nursery = os.getpid()
+        pid = os.fork()
+        if not pid:
+            end_with_parent(nursery)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self.close_all()
+            ours.close()
+            _live(brood.settings, theirs)
+        theirs.close()
+        with ours:
+            brood.add(pid, ours)
+
+    def _reap(self) -> None:
+        """Take note of the readers that have died, and let go of the pools whose readers have all ended."""
+        with suppress(BlockingIOError):
+            os.read(self._deaths, 4_096)
+        for brood in list(self._broods):
+            brood.reap()
+            if brood.is_gone:
+                brood.control.close()  # tells the gateway that the readers of the pool have ended
+                self._broods.remove(brood)
 
 
 def _noted(_signal: int, _frame: object) -> None:
@@ -193,12 +261,12 @@ def main() -> None:
     keep_private()
     keep_libraries_single()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the gateway ends its readers
-    settings, _ = receive_question(ReaderSettings)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the text that handlers print
     import penstock.runtime.reads.reader  # noqa: F401, PLC0415 -- after the environment is set
 
     gc.collect()
     gc.freeze()
-    Nursery(settings, socket.socket(fileno=int(sys.argv[1]))).run()
+    Nursery(socket.socket(fileno=int(sys.argv[1]))).run()
 
 
 if __name__ == "__main__":

@@ -66,12 +66,14 @@ class _State(NamedTuple):
 
     Attributes:
         time_us: The time of its commit, in microseconds since the Unix epoch.
+        deployment: The name of the deployment that executes the next epoch, if its commit has it.
         get: Returns the encoded attributes of an entity.
         items_of: Yields the entities of a class, in order.
     """
 
     epoch: Epoch
     time_us: int
+    deployment: str
     get: Read
     items_of: ItemsOf
 
@@ -85,14 +87,18 @@ class _UsableIndexes:
         self._stamp: object = None
         self._every: tuple[Deployment, ...] = ()
         self._epoch = BEFORE_FIRST
+        self._named = ""
         self._unusable: dict[str, str] = {}
         self.refusal = ""
 
-    def guarded(self, get: Read, epoch: Epoch) -> Read:
-        """Return a function that reads the state of an epoch, and raises `StateUnavailable` for a row of such an index."""
+    def guarded(self, state: _State) -> Read:
+        """Return a function that reads a state, and raises `StateUnavailable` for a row of such an index."""
+        get, epoch = state.get, state.epoch
         if self._app.indexes and epoch > self._epoch:
-            self._look(epoch)
-            self._epoch = epoch
+            # A commit that names the known deployment has the same indexes, and a store is paid for each look.
+            if not state.deployment or state.deployment != self._named:
+                self._look(epoch)
+            self._epoch, self._named = epoch, state.deployment
         unusable, self.refusal = self._unusable, ""
         if not unusable:
             return get
@@ -168,11 +174,12 @@ class CallReader:
 
     def _answer(self, question: Question) -> Iterator[Started | Outcomes]:
         failure: PenstockError | None = None
+        are_sound = False
         for _ in range(ATTEMPTS):
             try:
                 with self._newest() as state:
                     yield Started(state.epoch)
-                    self._get = self._usable_indexes.guarded(state.get, state.epoch)
+                    self._get = self._usable_indexes.guarded(state)
                     self._items_of = state.items_of
                     now_us = time_after(state.time_us)
                     yield from self._run(question, now_us)
@@ -180,8 +187,11 @@ class CallReader:
             except StateUnavailable as error:  # usually a driver has committed meanwhile
                 failure = error
             except Corrupt as error:
+                if are_sound:
+                    raise  # what the stores have been built from is damaged
                 failure = error
-                self._stores.examine()  # deletes damaged stores; the next attempt rebuilds them
+                # It deletes damaged stores; the next attempt rebuilds them.
+                are_sound = not self._stores.examine()
             self._task = self._new_task()  # the former one keeps the error
         why = self._usable_indexes.refusal or "no epoch could be read"
         raise StateUnavailable(why) from failure
@@ -191,11 +201,11 @@ class CallReader:
         """Lend the state at the newest epoch of the journal."""
         last = self._journal.last()
         if last is None:
-            yield _State(BEFORE_FIRST, 0, _nothing, _no_items)
+            yield _State(BEFORE_FIRST, 0, "", _nothing, _no_items)
             return
         self._stores.follow(last)
         with self._stores.at(last.epoch) as stores:
-            yield _State(last.epoch, last.time_us, stores.get, stores.items_of)
+            yield _State(last.epoch, last.time_us, last.deployment, stores.get, stores.items_of)
 
     def _run(self, question: Question, now_us: int) -> Iterator[Outcomes]:
         began_s = time.monotonic()

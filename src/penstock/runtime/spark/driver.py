@@ -28,7 +28,9 @@ from penstock.errors import (
     StateUnavailable,
     Truncated,
 )
+from penstock.files.roots import journal_root
 from penstock.journal.api import Commit, Journal, PartKind, UnclearCommit
+from penstock.journal.deployments import Deployments
 from penstock.log.api import Log
 from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
@@ -153,6 +155,9 @@ class EpochDriver:
 
     _unclear: tuple[Commit, int, ControlEffect | None] | None = None
     """A commit whose outcome is unknown, with the number of its records, and the effect of its control record."""
+
+    _deployment: str | None = None
+    """The name of the deployment that executes the next epoch; None if it is not known yet."""
 
     _lines: Sequence[bytes] = ()
     """The lines of handlers in the epoch that is being committed."""
@@ -522,7 +527,11 @@ class EpochDriver:
         atoms = total_of([self._atoms, *(result.atoms for result in results)])
         partitions = (effect and effect.partitions) or self._jobs.partitions
         checksum = self._log.checksum(Lsn(reached[ONLY_PARTITION] - 1))
-        commit = Commit(epoch, reached, parts, self._time_us, atoms, partitions, checksum)
+        if self._deployment is None or effect is not None:  # else no deployment can have come
+            deployments = Deployments(journal_root(self._config.data))
+            self._deployment = deployments.name_at(Epoch(epoch + 1))
+        name = self._deployment
+        commit = Commit(epoch, reached, parts, self._time_us, atoms, partitions, checksum, name)
         self._lines = [run for result in results for run in result.lines]
         self._put(commit, count, effect)
 

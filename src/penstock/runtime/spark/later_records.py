@@ -153,9 +153,7 @@ class LaterRecords:
     def _rows(self, commit: Commit) -> Iterator[tuple[RequestId, bytes, int, int]]:
         """Yield id, body, time and delay of the records, in the order of the records that caused them."""
         names = ("request_id", "request", "time_us", "delay_us")
-        parts = [
-            self._journal.read(part, ("lsn", *names)) for part in commit.parts_of(PartKind.APPENDS)
-        ]
+        parts = self._journal.read_all(commit.parts_of(PartKind.APPENDS), ("lsn", *names))
         if not parts:
             return
         rows = pa.concat_tables(parts).sort_by("lsn")

@@ -64,7 +64,7 @@ class Note(NamedTuple):
     Attributes:
         position: The position of the transaction in its epoch; `PART_OF` and `STEPS_OF` are added for parts.
         grown: The position whose transaction made the process grow most; -1 for none.
-        kills: Processes that the out-of-memory killer had killed when the task began.
+        kills: Processes that the out-of-memory killer had killed when the note was made, at the begin of the task or before.
         due_ms: When the handler must have ended, in milliseconds of the processor time of its main thread; 0: at no time.
         wall_due_ms: When it must have ended by the monotonic clock; 0: at no time.
     """
@@ -264,6 +264,54 @@ def accused_of(left: Note, kills: Callable[[], int], is_again: bool) -> int:  # 
     return left.position if is_again else _NO_POSITION
 
 
+class NextNote:
+    """The note of the task that a worker probably runs next; it is made before, so the task does not wait for a new file.
+
+    Each change of a folder may wait for an fsync of another process, and the count of kills takes the kernel 0.1 ms. The count is of
+    the time before the task: a kill of some process in between may cost one more attempt, before a death accuses its request.
+
+    Args:
+        kills: As `memory_kills`.
+    """
+
+    def __init__(self, kills: Callable[[], int] = memory_kills) -> None:
+        self._kills = kills
+        self._path: Path | None = None
+        self._map: mmap.mmap | None = None
+        self._file = 0
+
+    def make(self, path: Path) -> None:
+        """Make the note of a task, and remove the former one; no note where the disk is full."""
+        former, self._path = self._path, path
+        self._close()
+        with suppress(OSError):
+            if former is not None:
+                former.unlink(missing_ok=True)
+            self._map = write_note(path, Note(_IDLE, os.getpid(), kills=self._kills()))
+            self._file = path.stat().st_ino
+
+    def take(self, path: Path) -> mmap.mmap | None:
+        """Return the memory of the note of a task; None if there is no such note, or another process has used its name."""
+        note = self._map
+        if note is None or path != self._path:
+            return None
+        try:
+            is_named = path.stat().st_ino == self._file
+        except OSError:
+            is_named = False
+        left = Note._make(_NOTE.unpack(note))
+        if is_named and left.position == _IDLE and left.pid == os.getpid():
+            self._map = None
+            return note
+        self._close()
+        return None
+
+    def _close(self) -> None:
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
+
 class Quarantine:
     """The notes of one task of one round, and those of its earlier attempts.
 
@@ -273,9 +321,20 @@ class Quarantine:
         now: `now[0] = position` notes the position that runs.
     """
 
-    def __init__(self, path: Path, kills: Callable[[], int] = memory_kills) -> None:
-        """Use `path` for the note, and the same name with `.deaths` for the suspects."""
+    def __init__(
+        self,
+        path: Path,
+        kills: Callable[[], int] = memory_kills,
+        ready: NextNote | None = None,
+    ) -> None:
+        """Use `path` for the note, and the same name with `.deaths` for the suspects.
+
+        Args:
+            ready: A note that may be that of this task; then no file is made, and `NextNote.make` removes it.
+        """
         self._path = path
+        self._ready = ready
+        self._stays = False
         self._deaths = path.with_suffix(".deaths")
         self._kills = kills
         self._bytes = self._growth = 0
@@ -285,7 +344,9 @@ class Quarantine:
 
     def __enter__(self) -> Self:
         """Read the notes of earlier attempts."""
-        left = read_note(self._path)
+        note = None if self._ready is None else self._ready.take(self._path)
+        self._stays = note is not None
+        left = read_note(self._path) if note is None else None  # else it is new
         if left is not None:
             accused = accused_of(left, self._kills, self._deaths.exists())
             suspects = [*_suspects(self._deaths), accused]
@@ -296,7 +357,9 @@ class Quarantine:
             self._bytes = _own_bytes()
         self.poisoned |= _verdicts(self._path.parent, _epoch_of(self._path))
         self._last = _last_parts(self.poisoned)
-        self._map = write_note(self._path, Note(_IDLE, os.getpid(), kills=self._kills()))
+        if note is None:
+            note = write_note(self._path, Note(_IDLE, os.getpid(), kills=self._kills()))
+        self._map = note
         self.now = memoryview(self._map).cast("q")
         return self
 
@@ -304,7 +367,7 @@ class Quarantine:
         self.now[0] = _IDLE
         self.now.release()
         self._map.close()
-        if error_type is None:
+        if error_type is None and not self._stays:
             self._path.unlink(missing_ok=True)
 
     def note_due(self, limit: TimeLimit, due_ms: int, wall_due_ms: int) -> None:

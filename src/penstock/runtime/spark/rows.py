@@ -5,6 +5,7 @@ deleted after the epoch. Each row carries a position, so that rows of superseded
 the position of the record that wrote last, and each other row has the position of its record.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.base.ids import EntityKey, Epoch, LogPartition
+from penstock.base.ids import EntityKey, Epoch, LogPartition, split_entity_key
 from penstock.engine.access import Positions
 from penstock.engine.execute import Outcome
 from penstock.journal.api import SCHEMAS, PartKind
@@ -25,6 +26,10 @@ from penstock.runtime.spark.step_relay import RelayWriter
 
 _ROOT: Final = pa.field("root", pa.string())  # the method that the request called
 _LINES: Final = pa.field("lines", pa.binary())  # that its handlers have written with `logging`
+_TRANSACTIONS: Final = SCHEMAS[PartKind.TRANSACTIONS].append(POSITION).append(_ROOT).append(_LINES)
+_CHANGES: Final = SCHEMAS[PartKind.CHANGES].append(POSITION)
+_FEW: Final = 64
+"""The most keys that Python's code splits."""
 
 Tables = dict[PartKind, pa.Table]
 """Rows by kind, for kinds that have rows: `SCHEMAS` and a column `position` (uint32); transactions also have `root`
@@ -91,45 +96,61 @@ class RoundRows:
         tables |= self.cascades.tables(self._epoch, atoms)
         return {part_kind: table for part_kind, table in tables.items() if table.num_rows}
 
+    # Each function of Arrow and numpy that an epoch of one request calls takes 20 to 100 µs, because the caches of the processor
+    # have lost its code by then. So few different ones are called.
+
     def _transactions(self) -> pa.Table:
         count = len(self._rows)
         columns = zip(*self._rows, strict=True) if count else ((), (), (), (), ())
         positions, partitions, records, outcomes, roots = columns
-        return pa.table(
+        return _table(
+            _TRANSACTIONS,
             [
-                pa.array(np.full(count, self._epoch, np.int64)),
-                pa.array(np.array(partitions, np.int32)),
-                pa.array(np.array([record.lsn for record in records], np.int64)),
-                pa.array([record.request_id for record in records], pa.string()),
-                pa.array(np.array([record.time_us for record in records], np.int64)),
-                pa.array([record.body for record in records], pa.binary()),
-                pa.array([outcome.error for outcome in outcomes], pa.string()),
-                pa.array([outcome.reply for outcome in outcomes], pa.binary()),
-                pa.array(np.array(positions, np.uint32)),
-                pa.array(roots, pa.string()),
-                pa.array(map(self.lines.get, positions), pa.binary())
+                self._epochs(count),
+                partitions,
+                [record.lsn for record in records],
+                [record.request_id for record in records],
+                [record.time_us for record in records],
+                [record.body for record in records],
+                [outcome.error for outcome in outcomes],
+                [outcome.reply for outcome in outcomes],
+                positions,
+                roots,
+                list(map(self.lines.get, positions))
                 if self.lines
                 else pa.nulls(count, pa.binary()),
             ],
-            schema=SCHEMAS[PartKind.TRANSACTIONS].append(POSITION).append(_ROOT).append(_LINES),
         )
 
     def _changes(self, written: dict[EntityKey, bytes | None]) -> pa.Table:
-        writers, changed = self._writers, len(self._writers)
-        # The vectorised `split_entity_key`: class name, key, class name, key …
-        keys = pa.array(list(writers), pa.string())
-        names = pc.split_pattern(keys, "/", max_splits=1).flatten()
-        first = np.arange(0, 2 * changed, 2)
-        return pa.table(
-            [
-                pa.array(np.full(changed, self._epoch, np.int64)),
-                names.take(pa.array(first)),
-                names.take(pa.array(first + 1)),
-                pa.array(list(map(written.__getitem__, writers)), pa.binary()),
-                pa.array(np.fromiter(writers.values(), np.uint32, changed)),
-            ],
-            schema=SCHEMAS[PartKind.CHANGES].append(POSITION),
-        )
+        writers = self._writers
+        names, keys = _split(list(writers))
+        states = list(map(written.__getitem__, writers))
+        positions = list(writers.values())
+        return _table(_CHANGES, [self._epochs(len(writers)), names, keys, states, positions])
+
+    def _epochs(self, count: int) -> pa.Array:
+        return pa.repeat(pa.scalar(self._epoch, pa.int64()), count)
+
+
+def _table(schema: pa.Schema, columns: Sequence[Sequence[object] | pa.Array]) -> pa.Table:
+    """Return rows from their columns, which are arrays of Arrow or of Python."""
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(column, field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _split(entity_keys: Sequence[EntityKey]) -> tuple[Sequence[str] | pa.Array, ...]:
+    """Return the class names and the key texts of entity keys."""
+    if len(entity_keys) <= _FEW:
+        split = list(map(split_entity_key, entity_keys))
+        return [name for name, _ in split], [text for _, text in split]
+    # For many keys, Arrow takes a third of the time: class name, key, class name, key …
+    texts = pc.split_pattern(pa.array(entity_keys, pa.string()), "/", max_splits=1).flatten()
+    first = np.arange(0, len(texts), 2)
+    return texts.take(pa.array(first)), texts.take(pa.array(first + 1))
 
 
 def write_output(tables: Tables, path: Path) -> None:
@@ -183,14 +204,11 @@ def _part(tables: list[pa.Table], part_kind: PartKind) -> pa.Table:
 
 def roots_of(outputs: Sequence[Tables]) -> dict[str, int]:
     """Return how often the transactions of all outputs called each method."""
-    chunks = [
-        chunk
-        for tables in outputs
-        if PartKind.TRANSACTIONS in tables
-        for chunk in tables[PartKind.TRANSACTIONS]["root"].chunks
-    ]
-    counts = pc.value_counts(pa.chunked_array(chunks, pa.string()).drop_null())
-    return {str(entry["values"]): int(entry["counts"].as_py()) for entry in counts}
+    counts: Counter[str | None] = Counter()
+    for tables in outputs:
+        if PartKind.TRANSACTIONS in tables:
+            counts.update(tables[PartKind.TRANSACTIONS]["root"].to_pylist())
+    return {root: count for root, count in counts.items() if root is not None}
 
 
 def lines_of(outputs: Sequence[Tables]) -> list[bytes]:

@@ -305,6 +305,8 @@ class SparkRuntime:
         """Get the right to be the driver, and record the classes and the code that run from now on."""
         self._right.get()
         self._follower.close()
+        if (last := self.journal.last()) is not None:
+            self._right.tell(last.epoch)  # so that processes at rest need not ask for a newer one
         check_log(self.log, self.journal, self._config.data)
         if self._context is None or code_in_force(self._config.data, self.journal) is None:
             self.journal.deploy()

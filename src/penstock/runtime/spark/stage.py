@@ -37,7 +37,7 @@ from penstock.deployment.prepared_indexes import DeployedRows
 from penstock.deployment.side_modules import LoadedCode, load_aside
 from penstock.engine.access import AccessSet, TaskAccess
 from penstock.engine.built_indexes import BUILD, REMOVED_MAX, ended_build, index_updates
-from penstock.engine.calls import CallSampler, Member, Sample, Site, members_of
+from penstock.engine.calls import CallMemory, CallSampler, Member, Sample, Site, members_of
 from penstock.engine.execute import Outcome
 from penstock.engine.forecast import Forecast
 from penstock.engine.mentions import MentionCollector
@@ -90,7 +90,7 @@ from penstock.runtime.spark.messages import (
     WorkerSettings,
 )
 from penstock.runtime.spark.publishing import publish
-from penstock.runtime.spark.quarantine import STEPS_OF, Quarantine
+from penstock.runtime.spark.quarantine import STEPS_OF, NextNote, Quarantine
 from penstock.runtime.spark.round_files import RoundFiles, far_files
 from penstock.runtime.spark.rows import RoundRows, Tables
 from penstock.runtime.spark.step_relay import ProcessedRecord, RelayLost, RelayReader, RelayWriter
@@ -396,9 +396,10 @@ class Worker:
         self._stores = directory.open_stores(self._feed, folder=place.root, elsewhere=self._far)
         self._forecast = Forecast(self._code.app)
         self._notes, self._place = place.notes, place
+        self._next_note = NextNote()
         self._files = RoundFiles(scratch, None if place.driver is None else far_files(data))
         self._fault = Fault(settings.fault)
-        self._heavy: set[str] = set()
+        self._calls = CallMemory(time.monotonic)
         self._records: tuple[list[LogRange], Records] = ([], [])
         self._lines = line_holder()
 
@@ -412,6 +413,8 @@ class Worker:
                 for partition in owned:
                     with suppress(ComesLate):  # a later command has brought it further
                         self._stores.catch_up_one(partition, epoch, former)
+                if len(owned) == partitions:  # so no other worker prepares for the next epoch
+                    self._next_note.make(self._notes / f"{_task_name(epoch + 1, 1, 0)}.running")
                 return TaskResult()
             case RunMaintenance(work, nice):
                 return TaskResult(maintenance=run_maintenance(work, nice))
@@ -473,7 +476,7 @@ class Worker:
         """Go on with other code; the other settings are the same."""
         self._codes.use(settings.code)
         self._settings = settings
-        self._heavy = set()
+        self._calls = CallMemory(time.monotonic)
         self._forecast = Forecast(self._code.app)
 
     def use_peers(self, peers: Peers) -> None:
@@ -589,10 +592,10 @@ class Worker:
         clock, busy_s = [time.perf_counter()], 0.0
         records, positions = self._records_of(command)
         clock.append(time.perf_counter())
-        name = f"e{command.epoch}-r{command.round}-t{command.task}"
+        name = _task_name(command.epoch, command.round, command.task)
         own: Tables | None = None
         stopped_at: int | None = None
-        sampler = CallSampler(self._code.members, self._heavy)
+        sampler = CallSampler(self._code.members, self._calls)
         access = TaskAccess(AccessSet.empty(), np.empty(0, np.uint32))
         relay = RelayWriter(command.relay) if command.relay else None
         rows = RoundRows(command.epoch, relay)
@@ -607,7 +610,12 @@ class Worker:
                 clock.append(time.perf_counter())
                 task = self._task(stores, tracked=command.tracked)
                 task.executor.sampler = sampler
-                with Quarantine(self._notes / f"{name}.running") as quarantine, collector:
+                with (
+                    Quarantine(
+                        self._notes / f"{name}.running", ready=self._next_note
+                    ) as quarantine,
+                    collector,
+                ):
                     busy_s = time.thread_time()
                     stopped_at = self._run(task, command, records, positions, quarantine, rows)
                     busy_s = time.thread_time() - busy_s
@@ -821,6 +829,11 @@ def _limit_time(task: Task) -> None:
     """Let a clock cut the cascades of a task; the records that continue them have the places."""
     if task.cascades is not None:
         task.cascades.time = CascadeTime(time.perf_counter, CASCADE_SHARE_S)
+
+
+def _task_name(epoch: int, number: int, task: int) -> str:
+    """Return the name of a task of a round."""
+    return f"e{epoch}-r{number}-t{task}"
 
 
 def _attempt() -> int:
