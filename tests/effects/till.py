@@ -107,9 +107,8 @@ def calling(till: Till) -> Iterator[int]:
 
 
 def _call(data: Path, secrets: Path) -> None:
-    os.closerange(
-        3, 256
-    )  # those of the server that has forked this process are not there otherwise
+    # Those of the server that has forked this process are not there otherwise.
+    os.closerange(3, 65_536)
     config = Config(data, app=SPEC, effects=EffectsConfig(secrets=secrets, at_once=4, memory_mb=64))
     serve_effects(load_app(SPEC), config, {})
 

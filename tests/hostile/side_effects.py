@@ -257,7 +257,7 @@ SIDE_EFFECTS: Final[dict[str, SideEffect]] = {
     "fork and stay": fork_and_stay,
     "streams closed": lambda: os.closerange(0, 3),
     "streams replaced": spoil_streams,
-    "descriptors closed": lambda: os.closerange(3, 1_000),
+    "descriptors closed": lambda: os.closerange(3, 65_536),
     "shout": shout,
     "hooks": spoil_hooks,
     "logging": spoil_logging,

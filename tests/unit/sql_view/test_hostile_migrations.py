@@ -33,7 +33,7 @@ def hostile(old: dict[str, Any]) -> dict[str, Any]:
     if old["cost"] == 7:
         raise KeyboardInterrupt
     if old["cost"] == 8:
-        os.closerange(3, 1_000)
+        os.closerange(3, 65_536)
         while True:
             time.sleep(1)
     if old["cost"] == 9:
