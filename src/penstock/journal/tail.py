@@ -284,7 +284,7 @@ class AsyncJournalTail(JournalTail):
         import asyncio  # noqa: PLC0415 -- a driver and a command have no event loop
 
         self._loop = asyncio.get_running_loop()
-        self._limited: list[tuple[float, float, LogPosition, Waiter]] = []
+        self._limited: list[tuple[float, float, Sequence[tuple[LogPosition, Waiter]]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._look_ups = ThreadPoolExecutor(1, "penstock-look-up")
         # Their epoch was committed before they waited.
@@ -327,27 +327,30 @@ class AsyncJournalTail(JournalTail):
         # One timer looks at all waits, because hardly any of them expires: with a timer for each wait, a request over
         # HTTP costs a gateway 84 µs in place of 79.
         end_s = time.monotonic() + timeout_s
-        self._limited += [(end_s, timeout_s, *pair) for pair in pairs]
-        if self._timer is None and self._limited:
+        self._limited.append((end_s, timeout_s, pairs))
+        if self._timer is None:
             self._timer = self._loop.call_later(min(LOOK_S, timeout_s), self._end_late)
 
     def _end_late(self) -> None:
         """End the waits whose time is up, and look again while some wait."""
         now_s = time.monotonic()
-        kept: list[tuple[float, float, LogPosition, Waiter]] = []
-        late: list[tuple[float, float, LogPosition, Waiter]] = []
+        kept: list[tuple[float, float, Sequence[tuple[LogPosition, Waiter]]]] = []
         for limited in self._limited:
-            if not limited[3].done():
-                (late if limited[0] <= now_s else kept).append(limited)
+            end_s, timeout_s, pairs = limited
+            if end_s <= now_s:
+                late = [pair for pair in pairs if not pair[1].done()]
+                self.forget(late)
+                for _, waiter in late:
+                    waiter.set_exception(
+                        TimedOut(
+                            f"no reply within {timeout_s:g} s; the request is durable and will be "
+                            "processed; ask again with the same request id"
+                        )
+                    )
+            # The last one of a batch is the last one to have its reply, so nearly always one is asked.
+            elif not all(waiter.done() for _, waiter in reversed(pairs)):
+                kept.append(limited)
         self._limited = kept
-        self.forget(limited[2:] for limited in late)
-        for _, timeout_s, _, waiter in late:
-            waiter.set_exception(
-                TimedOut(
-                    f"no reply within {timeout_s:g} s; the request is durable and will be "
-                    "processed; ask again with the same request id"
-                )
-            )
         self._timer = self._loop.call_later(LOOK_S, self._end_late) if kept else None
 
     def forget(self, pairs: Iterable[tuple[LogPosition, Waiter]]) -> None:
