@@ -6,6 +6,7 @@ Most systems allow few files (1,024) until a process asks for more, for the sake
 import logging
 import os
 import resource
+from pathlib import Path
 from typing import Final
 
 from penstock.errors import ConfigError
@@ -18,7 +19,8 @@ _LEAST: Final = 16
 _MOST: Final = 1 << 20
 """The limit where the system has none; some libraries try to close every possible file of a child."""
 
-_OPEN_FILES: Final = ("/proc/self/fd", "/dev/fd")
+_OF_LINUX: Final = Path("/proc/self/fd")
+_OPEN_FILES: Final = (_OF_LINUX, Path("/dev/fd"))
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +41,9 @@ def open_files() -> int:
     """Return the number of files that this process has open; 0 where the system does not say."""
     for folder in _OPEN_FILES:
         try:
-            return len(os.listdir(folder))  # noqa: PTH208 -- thousands of names need no paths
+            # Linux 6.2 and newer says the number as the size of the folder; to list 1,000 files takes 0.8 ms.
+            told = folder.stat().st_size if folder is _OF_LINUX else 0
+            return told or len(os.listdir(folder))  # noqa: PTH208 -- thousands of names need no paths
         except OSError:
             continue
     return 0

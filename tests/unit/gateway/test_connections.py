@@ -136,6 +136,13 @@ def test_files_of_the_log_are_no_connections(monkeypatch: pytest.MonkeyPatch) ->
         connections_within(10_000, 2)
 
 
+def test_open_files_are_counted() -> None:
+    """Each further file counts as one, whether the system says the number or lists the files."""
+    before = open_files.open_files()
+    with Path(os.devnull).open(), Path(os.devnull).open():
+        assert open_files.open_files() == before + 2
+
+
 def test_a_command_raises_its_limit_of_open_files() -> None:
     """Each process of Penstock may open as many files as the system allows it, also where its shell allows few."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
