@@ -1,14 +1,18 @@
 """A request that stops its epoch comes to stand alone, is recorded as failed, and stops nothing else."""
 
+import errno
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.base.ids import Epoch, Lsn, RequestId
-from penstock.errors import Fenced, StateUnavailable
+from penstock.errors import Fenced, JournalUnavailable, StateUnavailable
 from penstock.journal.api import PartKind
 from penstock.journal.replies import LogPosition, replies_of
 from penstock.log.api import Entry
@@ -117,6 +121,50 @@ def test_surroundings_that_fail_blame_nobody(
     runtime.advance(8)
     assert answers(runtime) == dict.fromkeys(range(8), "no-such-entity")
     assert IncidentLog(runtime.config.data).newest() == []
+
+
+@pytest.mark.parametrize("place", ["commit", "worker"])
+def test_a_disk_that_has_room_for_less_blames_nobody(
+    runtime: Inline, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The outcome of a request without its handler may fit on a disk where the epoch, or its commit, does not."""
+    append(runtime, 1)
+    holder, name = (runtime.journal, "commit") if place == "commit" else (runtime._jobs, "run")
+    done, tries = getattr(holder, name), []
+
+    def full(given: Any) -> Any:
+        if place == "commit" or not given[0].decided:
+            tries.append(given)
+            if len(tries) <= 2:
+                raise JournalUnavailable(os.strerror(errno.ENOSPC))
+        return done(given)
+
+    monkeypatch.setattr(holder, name, full)
+    for _ in range(2):
+        with suppress(JournalUnavailable):
+            runtime.advance(1)
+    runtime.advance(1)
+    assert answers(runtime) == {0: "no-such-entity"}
+    assert IncidentLog(runtime.config.data).newest() == []
+
+
+def test_a_full_disk_is_looked_at_before_a_request_is_blamed(
+    runtime: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file cannot grow, a request that fails alone is not set aside; with space it is, if it fails again."""
+    append(runtime, 1)
+    monkeypatch.setattr(Poisoned, "bad", frozenset({0}))
+
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full: 22,528 bytes are free")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.runtime.spark.driver.check_space", full)
+        with pytest.raises(JournalUnavailable, match="cannot run an epoch: the disk is full"):
+            runtime.advance(1)
+    assert answers(runtime) == {}
+    runtime.advance(1)
+    assert answers(runtime) == {0: "internal"}
 
 
 def test_a_second_driver_is_no_fault_of_a_request(

@@ -1,4 +1,4 @@
-"""The space that files need at a start, in the data directory and among temporary files.
+"""The space that files need, in the data directory and among temporary files.
 
 A full disk shows itself in many errors: of the log, of the journal, of stores, of Java, of workers. A look at the disk
 says which disk it is.
@@ -14,6 +14,24 @@ from typing import Final
 LEAST_BYTES: Final = 1 << 20
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The errors of a full disk, of a user's share of it, and of a limit on the size of files."""
+
+
+def full_text(folder: Path) -> str:
+    """Return a sentence if the disk of a folder is full; empty otherwise.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    free = shutil.disk_usage(folder).free
+    return f"the disk is full: {free:,} bytes are free" if free < LEAST_BYTES else ""
+
+
+_TEXTS: Final = tuple(map(os.strerror, sorted(FULL)))
+
+
+def tells_of_full_disk(error: BaseException | None) -> bool:
+    """Say whether an error of Java, DuckDB or another process has the system's words about a full disk."""
+    return any(text in str(error) for text in _TEXTS)
 
 
 def check_space(data: Path) -> None:
@@ -36,6 +54,6 @@ def check_space(data: Path) -> None:
 
 
 def _described(error: OSError, folder: Path) -> str:
-    free = shutil.disk_usage(folder).free
-    why = "the disk is full" if free < LEAST_BYTES else os.strerror(error.errno or 0)
-    return f"{why}: {free:,} bytes are free, and a start needs files of {LEAST_BYTES:,} bytes"
+    free = f"{shutil.disk_usage(folder).free:,} bytes are free"
+    why = full_text(folder) or f"{os.strerror(error.errno or 0)}: {free}"
+    return f"{why}, and Penstock needs files of {LEAST_BYTES:,} bytes"

@@ -7,10 +7,12 @@ not matter which gateway a scrape reaches, and the counts of a killed process ar
 Labels are few by construction: kinds of routes, classes of statuses, phases; never keys or ids.
 """
 
+import mmap
 import os
 import re
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -39,6 +41,9 @@ EPOCH_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 1
 RECORDS: Final = (1, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
 ROUNDS: Final = (1, 2, 3, 4, 6, 10)
 
+_NUMBERS_BYTES: Final = 64 << 10
+"""The bytes of a file with the numbers of a process, until they need more."""
+
 _LATER_ROUND: Final = re.compile(r"round(?:[4-9]|\d\d+)")
 _LIVE: Final = re.compile(r"gauge_live[a-z]*_(\d+)\.db")
 
@@ -59,10 +64,46 @@ def write_metrics_into(data: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     from prometheus_client import values  # noqa: PLC0415 -- reads the variable
 
+    vars(values)["MmapedDict"] = _numbers_in_files()
     if values.ValueClass is values.MutexValue:
         # An application that counts something itself has imported it before the variable was there.
         values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
     return path
+
+
+@cache
+def _numbers_in_files() -> type:
+    """Return the library's numbers in a file, with disk for each byte of the file: it leaves holes.
+
+    Where the disk is full, the first write into a hole ends the process with SIGBUS.
+    """
+    from prometheus_client.mmap_dict import MmapedDict  # noqa: PLC0415 -- few processes have metrics
+
+    class Numbers(MmapedDict):
+        def __init__(self, filename: str, read_mode: bool = False) -> None:  # noqa: FBT001, FBT002 -- the library's
+            with Path(filename).open("ab") as file:
+                file.write(bytes(max(0, _NUMBERS_BYTES - file.tell())))
+            super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
+
+        def _init_value(self, key: str) -> None:
+            # Twelve bytes before and behind the key, and at most eight that fill it up.
+            while self._used + len(key.encode()) + 32 > self._capacity:
+                self._grow()
+            super()._init_value(key)  # type: ignore[no-untyped-call]
+
+        def _grow(self) -> None:
+            """Double the file; without disk, the numbers of this process are in its memory, and scrapes show the former ones."""
+            former, length = self._m, self._capacity
+            try:
+                with Path(self._fname).open("ab") as file:
+                    file.write(bytes(max(0, 2 * length - file.tell())))
+                grown = mmap.mmap(self._f.fileno(), 2 * length)
+            except OSError:
+                grown = mmap.mmap(-1, 2 * length)
+            grown[:length] = former[:]
+            self._m, self._capacity = grown, 2 * length
+
+    return Numbers
 
 
 def forget_dead(path: Path) -> None:

@@ -28,6 +28,7 @@ from penstock.journal.api import Journal, newest_epoch, told_commit
 from penstock.model.application import App
 from penstock.process.child_process import ChildProcess, keep_to
 from penstock.process.config import ViewConfig
+from penstock.process.disk_space import tells_of_full_disk
 from penstock.snapshots.snapshot import Snapshots
 from penstock.snapshots.state_as_of import state_as_of
 from penstock.sql_view.as_of_query import AsOfQueries
@@ -540,7 +541,7 @@ class View:
 
     def _fail(self, error: Exception) -> None:
         problem = str(error).partition("\n")[0] or type(error).__name__
-        if not isinstance(error, OperationalError | OSError):
+        if not (isinstance(error, OperationalError | OSError) or tells_of_full_disk(error)):
             _log.exception("view.cannot_apply", extra={"epoch": self.epoch})
         elif not self._waits_for:  # each further try fails in the same way
             self._waits_for = problem

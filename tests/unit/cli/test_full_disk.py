@@ -1,5 +1,6 @@
 """A start on a full disk says so at once, and is not tried again and again."""
 
+import json
 import resource
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from penstock.cli.error_output import describe
+from penstock.cli.main import execute
 from penstock.cli.running.foreground import Foreground
 from penstock.cli.running.processes import ChildOptions
 from penstock.cli.running.supervisor import Child, Supervisor
@@ -52,7 +54,7 @@ def test_disk_that_is_full_before_the_start(tmp_path: Path) -> None:
     """No process is started; the message names the folder, and the advice is to make space."""
     output = StringIO()
     _limit(100_000)
-    with pytest.raises(OSError, match="a start needs files of") as raised:
+    with pytest.raises(OSError, match="Penstock needs files of") as raised:
         run(tmp_path / "data", output)
     shown = describe(raised.value)
     assert (shown.code, shown.exit_code) == ("operational", 1)
@@ -64,6 +66,17 @@ def test_disk_that_is_full_before_the_start(tmp_path: Path) -> None:
 def test_disk_that_fills_during_the_start(tmp_path: Path) -> None:
     """The first process that ends shows it; there is no second try."""
     output = StringIO()
-    with pytest.raises(OSError, match="a start needs files"):
+    with pytest.raises(OSError, match="Penstock needs files"):
         run(tmp_path / "data", output)
     assert output.getvalue().count("is started again") == 1  # said before the disk was looked at
+
+
+def test_status_tells_of_a_full_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator sees it without a look at the log output."""
+    execute(["status", "--data", str(tmp_path), "--json"])
+    assert json.loads(capsys.readouterr().out)["disk"] == ""
+    monkeypatch.setattr("penstock.process.disk_space.LEAST_BYTES", 1 << 60)
+    execute(["status", "--data", str(tmp_path)])
+    assert "the disk is full: " in capsys.readouterr().out

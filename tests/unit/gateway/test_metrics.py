@@ -65,6 +65,19 @@ metrics = Metrics(data)
 with presence.present(data, "gateway", "shop", url="http://127.0.0.1:1"):
     print(metrics.exposition(MemoryJournal(), MemoryLog(), {"total": 0})[0].decode())
 """
+FULL = """
+import resource, sys
+from pathlib import Path
+from penstock.process.metrics import MetricsRegistry
+data = Path(sys.argv[1])
+counter = MetricsRegistry(data).counter("shown_total", "A count.", "label")
+counter.labels("first").inc()
+held = [file.stat().st_blocks * 512 >= file.stat().st_size > 0 for file in data.glob("run/metrics/*.db")]
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+for number in range(2_000):
+    counter.labels(f"label {number}").inc()
+print(held, counter.labels("label 1999")._value.get(), counter.labels("first")._value.get())
+"""
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -213,3 +226,8 @@ def test_forgetting_keeps_what_lives_and_what_was_counted(tmp_path: Path) -> Non
         (tmp_path / name).touch()
     measures.forget_dead(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
+def test_a_full_disk_does_not_end_a_process_that_counts(tmp_path: Path) -> None:
+    """Its files have disk for all of their bytes; numbers that need more are in its memory."""
+    assert ran(FULL, tmp_path) == "[True] 1.0 1.0\n"

@@ -17,6 +17,7 @@ from penstock.errors import JournalUnavailable
 from penstock.files.layout import RUN
 from penstock.process.capture_standing import CaptureStanding
 from penstock.process.clock_jumps import ClockJumps
+from penstock.process.disk_space import full_text
 from penstock.process.effect_files import EffectsReport
 from penstock.process.generator_progress import GeneratorProgress
 from penstock.process.hosts import HostList, HostStanding, host_standings
@@ -116,6 +117,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     captures: list[CaptureStanding] = []
     lease: LeaseStanding | None = None
     log: str = ""
+    disk: str = ""
     hosts: list[HostStanding] = []
 
 
@@ -153,15 +155,18 @@ def status_of(data: Path) -> Status:
 
     seen = survey(data, DataDirectory(data).app_name or "", view_epoch(data), RATE_OVER_S)
     report = last_report(data) or MaintenanceReport()
-    hosts: list[HostStanding] = []
+    hosts, disk = list[HostStanding](), ""
     with suppress(JournalUnavailable):
         hosts = host_standings(data)
+    with suppress(OSError):
+        disk = full_text(data)
     return _status(
         seen,
         data=str(data),
         snapshot_epoch=None if report.snapshot == BEFORE_FIRST else report.snapshot,
         first_epoch=None if seen.epoch == BEFORE_FIRST else report.first,
         held_by=[holder.who for holder in report.holders],
+        disk=disk,
         hosts=hosts,
     )
 
@@ -264,6 +269,8 @@ def _show(status: Status, console: "Console") -> None:
 
 
 def _show_notes(status: Status, console: "Console") -> None:
+    if status.disk:
+        console.print(f"{status.disk}; make space", style="red")
     if status.log:
         console.print(f"log: {status.log}", markup=False, soft_wrap=True)
     if status.lease is not None:

@@ -10,7 +10,6 @@ holds no path.
 
 import asyncio
 import os
-import shutil
 import time
 from collections.abc import Callable
 from typing import Final, Literal
@@ -28,7 +27,7 @@ from penstock.gateway.telemetry.load_sampler import Backlog, LoadSampler
 from penstock.journal.tail import AsyncJournalTail
 from penstock.process import presence
 from penstock.process.config import Config
-from penstock.process.disk_space import LEAST_BYTES
+from penstock.process.disk_space import full_text
 from penstock.process.driver_claim import driver_runs
 from penstock.process.startup import step_of
 
@@ -136,12 +135,11 @@ class HealthHandler:
         """Return the reasons why requests are refused now."""
         problems = []
         try:
-            free = shutil.disk_usage(self._data).free
+            full = full_text(self._data)
         except OSError as error:
             problems.append(f"the data directory cannot be read: {error.strerror}")
         else:
-            if free < LEAST_BYTES:
-                problems.append(f"the disk is full: {free:,} bytes are free")
+            problems += [full] if full else []
         if backlog is None:
             problems.append("the log cannot be read; the gateway's log output says why")
         elif backlog.records > self._config.gateway.lag_max:

@@ -23,11 +23,12 @@ from penstock.errors import (
     Diverged,
     EpochFailed,
     Fenced,
+    JournalUnavailable,
     OperationalError,
     PenstockError,
-    StateUnavailable,
     Truncated,
 )
+from penstock.files.durable import storage
 from penstock.files.roots import journal_root
 from penstock.journal.api import Commit, Journal, PartKind, UnclearCommit
 from penstock.journal.deployments import Deployments
@@ -38,6 +39,7 @@ from penstock.model.request import encode_failure
 from penstock.model.schedule import Schedule
 from penstock.orders.partitions import partitions_in_force
 from penstock.process.config import Config
+from penstock.process.disk_space import check_space, tells_of_full_disk
 from penstock.process.epoch_report import EpochReport, calls_of, total_of
 from penstock.process.fault import Fault
 from penstock.process.held_lines import write_held
@@ -133,10 +135,14 @@ class StoreUpdates:
 _log = logging.getLogger(__name__)
 
 _TRIES: Final = 3
-"""How often a request must fail alone before it counts as the cause, where hosts give each other rows."""
+"""How often a request must fail alone like the environment before it counts as the cause."""
 
 ATTEMPT: Final = "attempt.json"
 """The file in the data directory that notes the newest attempt at an epoch."""
+
+
+class _NotCommitted(JournalUnavailable):
+    """The journal did not take an epoch; its handlers had ended, so none of its requests is the cause."""
 
 
 def _ignore(_: Sequence[Schedule]) -> None:
@@ -330,7 +336,7 @@ class EpochDriver:
         """Run an epoch; where it fails, make the next attempt a smaller one."""
         try:
             self._run(ranges)
-        except (Fenced, UnclearCommit):
+        except (Fenced, UnclearCommit, _NotCommitted):
             raise
         except Overflow:  # nothing is lost: the same range runs again, in one task
             self._parallelism.overflowed()
@@ -353,24 +359,26 @@ class EpochDriver:
         and a disk failure looks like such a handler. So the epoch first runs without its handler: if
         that succeeds, and the handler then fails again, the environment is not the cause.
 
-        Where hosts give each other rows, the run without the handler asks for a row of each partition, and so fails if one is out
-        of reach. A host may come back just then, so the request has several tries.
+        The run without the handler needs less disk, so the disk must have some more. Where hosts give each other rows, it asks for a
+        row of each partition, and so fails if one is out of reach. Space or a host may come back just then, so a request that fails
+        like the environment has several tries.
 
         Raises:
-            StateUnavailable: The environment is the cause; the next call of `advance` tries again.
+            OperationalError: The environment is the cause; the next call of `advance` tries again.
         """
-        tries = 1 if self._config.copies_max is None else _TRIES
-        for _ in range(tries):
+        for _ in range(_TRIES):
+            with storage("run an epoch"):
+                check_space(self._config.data)
             self._jobs.run([self._decided(ranges, encode_failure(internal("")))])
             try:
                 self._run(ranges)
-            except (Fenced, UnclearCommit):
+            except (Fenced, UnclearCommit, _NotCommitted):
                 raise
             except Exception as again:
                 if self._is_committed(ranges):
                     raise
                 _log.warning("a request fails alone", extra={"cause": cause_text(again)})
-                if not isinstance(again, StateUnavailable):
+                if not (isinstance(again, OperationalError) or tells_of_full_disk(again)):
                     break
             else:
                 return
@@ -385,8 +393,8 @@ class EpochDriver:
         self._eraser.forget(self._epoch)
         (record,) = self._log.read(ranges[0].start, ranges[0].end, ranges[0].partition)
         incident = incident_of(Epoch(self._epoch + 1), record, error)
-        _log.error("a request is set aside", extra=msgspec.structs.asdict(incident))
         self._run(ranges, encode_failure(internal(incident.incident)))
+        _log.error("a request is set aside", extra=msgspec.structs.asdict(incident))
         self._incidents.add(incident)
 
     def _decided(self, ranges: list[LogRange], failure: bytes) -> RunTransactions:
@@ -542,6 +550,8 @@ class EpochDriver:
         except UnclearCommit:
             self._unclear = commit, count, effect
             raise
+        except JournalUnavailable as error:
+            raise _NotCommitted(str(error)) from error
         self._unclear = None
         self._fault.reached("after-commit")
         lines, self._lines = self._lines, ()

@@ -24,6 +24,7 @@ from penstock.base.cause import cause_text
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.errors import EpochFailed, Fenced, IntegrityError, OperationalError, PenstockError
 from penstock.log.api import Log
+from penstock.process.disk_space import tells_of_full_disk
 from penstock.runtime.spark.driver import EpochDriver
 from penstock.runtime.spark.java_classes import FILE_SYSTEM, SOURCE, class_loader
 from penstock.runtime.spark.jvm import java_has_ended
@@ -32,9 +33,6 @@ from penstock.runtime.spark.micro_batches import LogOffsets, MicroBatches
 _log = logging.getLogger(__name__)
 
 _SPARK = "org.apache.spark.sql"
-_DISK_IS_FULL: Final = ("No space left on device", "Disk quota exceeded", "File too large")
-"""Java's messages."""
-
 _INTERPRETED: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
@@ -177,8 +175,7 @@ def await_end(query: StreamingQuery) -> Exception | None:
 
 def is_environmental(cause: BaseException | None) -> bool:
     """Say whether the environment made a query fail, so that the failure may pass."""
-    full = any(text in str(cause) for text in _DISK_IS_FULL)
-    return full or isinstance(cause, OperationalError)
+    return isinstance(cause, OperationalError) or tells_of_full_disk(cause)
 
 
 def set_checkpoint_aside(checkpoint: Path, cause: BaseException | None) -> None:
