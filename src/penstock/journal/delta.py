@@ -129,7 +129,7 @@ AwaitRecord = Callable[[Lsn, int], Lsn]
 
 SECRET_BYTES: Final = 32
 WRITTEN_BYTES_MAX: Final = 4 << 20
-SMALL_PART_BYTES: Final = 32 << 10
+SMALL_PART_BYTES: Final = 64 << 10
 KEPT_BYTES_MAX: Final = 32 << 20
 
 

@@ -23,8 +23,8 @@ from penstock.model.request import Request, encode_request
 from penstock.model.sealed_value import ARGUMENTS, seal_value
 
 
-@pytest.mark.parametrize(("size", "compression"), [(1, "UNCOMPRESSED"), (8_000, "ZSTD")])
-def test_part_of_a_block_is_not_compressed(size: int, compression: str) -> None:
+@pytest.mark.parametrize(("size", "compression"), [(60_000, "UNCOMPRESSED"), (140_000, "ZSTD")])
+def test_part_that_compaction_merges_is_not_compressed(size: int, compression: str) -> None:
     """The rows that are read are those that were written, compressed or not."""
     row = {"epoch": 7, "entity": "Item", "key": "i1", "state": b"s" * size}
     rows = pa.Table.from_pylist([row, {**row, "key": "i2", "state": None}], CHANGES)
