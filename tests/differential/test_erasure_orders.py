@@ -84,7 +84,7 @@ def test_operator_erases_through_a_gateway(
 def test_command_orders_through_a_gateway(
     persons: Persons, keys: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`penstock erase --url` waits for the certificate, and `--list --url` shows it."""
+    """`penstock erase --url` waits for the certificate, and `--list --url` shows it; a name without an entity is told."""
     with (
         RunningGateway(PERSONS, persons.folder, drives=False, reads=False) as gateway,
         ThreadPoolExecutor(1) as threads,
@@ -92,11 +92,16 @@ def test_command_orders_through_a_gateway(
         remote = ["--url", gateway.url, "--key", keys["admin"]]
         order = threads.submit(execute, ["erase", "User/bob", "--yes", *remote])
         assert executed(persons, order) == 0
+        told = capsys.readouterr().out
+        assert "User/bob is erased from epoch 6 on" in told.replace("\n", " ")
+        assert "there was no" not in told
+        order = threads.submit(execute, ["erase", "User/bobb", "--yes", *remote])
+        assert executed(persons, order) == 0
+        assert "there was no User/bobb: nothing was deleted" in capsys.readouterr().out
         assert execute(["erase", "--list", *remote]) == 0
-    told = capsys.readouterr().out
-    assert "User/bob is erased from epoch 6 on" in told.replace("\n", " ")
     assert sorted(state_of(persons.runtime.journal)) == ["Page/home", ADA]
-    assert [each.subject for each in persons.certificates()] == [BOB]
+    made = [(each.subject, each.existed) for each in persons.certificates()]
+    assert made == [(BOB, True), ("User/bobb", False)]
     persons.runtime.close()
 
 

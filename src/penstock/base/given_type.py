@@ -32,8 +32,9 @@ from penstock.base.schema import ENCODER, decode_reference, wire_type
 _MARK: Final = "\ufeff".encode()
 _PARTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _SERIES: Final = (list, set, frozenset, deque)
-_LONG: Final = (b"\xcf", b"\xd3")
-"""The first bytes of integers of 64 bits in MessagePack; floats hold all others."""
+_UNSIGNED: Final = b"\xcf"
+_SIGNED: Final = b"\xd3"
+"""The first byte of a signed integer of 64 bits in MessagePack, as `_UNSIGNED` is of an unsigned one; floats hold all others."""
 
 
 class GivenType:
@@ -94,6 +95,12 @@ class GivenType:
         return made
 
 
+def may_be_rounded(data: bytes | msgspec.Raw) -> bool:
+    """Say whether MessagePack may have an integer that no float equals; nearly always it has none."""
+    given = bytes(data)
+    return _UNSIGNED in given or _SIGNED in given
+
+
 def refuse_rounded(data: bytes | msgspec.Raw, value: Any) -> None:
     """Raise `msgspec.ValidationError` if decoding has rounded an integer to a float.
 
@@ -103,12 +110,11 @@ def refuse_rounded(data: bytes | msgspec.Raw, value: Any) -> None:
         data: MessagePack.
         value: The value that it was decoded to.
     """
-    given = bytes(data)
-    if not any(head in given for head in _LONG):  # nearly always
+    if not may_be_rounded(data):
         return
     rounded = [
         (place, number)
-        for place, number in _numbers_in(msgspec.msgpack.decode(given), "$")
+        for place, number in _numbers_in(msgspec.msgpack.decode(data), "$")
         if type(number) is int and float(number) != number
     ]
     if not rounded:

@@ -29,6 +29,9 @@ VIEW_STATE: Final = "Penstock-View"
 CALLER: Final = "Penstock-Caller"
 """The principal for which a gateway queries the SQL view; the view limits each caller."""
 
+CONSOLE: Final = "Penstock-Console"
+"""The action of a page of the console; a page of another site cannot send it."""
+
 COUNT_MAX: Final = 10**18 - 1
 """The greatest whole number that a field of a request may have; every store holds it."""
 

@@ -102,7 +102,7 @@ ADVICE: Final = {
 }
 """The next step for each code."""
 
-_MAKE_SPACE: Final = "Make space on this disk, and start again; no acknowledged request is lost."
+_MAKE_SPACE: Final = "Make space on this disk, and try again; no acknowledged request is lost."
 
 
 def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescription:
@@ -111,7 +111,9 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
     Args:
         exit_code: The exit code; None: 2 if the caller must change something, else 1.
     """
-    if isinstance(error, OSError) and _is_of_full_disk(error):
+    from penstock.process.disk_space import FULL, tells_of_full_disk
+
+    if isinstance(error, OSError) and error.errno in FULL:
         return ErrorDescription(OperationalError.code, _full_text(error), _MAKE_SPACE, OTHER_ERROR)
     if isinstance(error, PenstockError):
         usual = USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
@@ -122,13 +124,9 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
     advised = [error.code, type(error).code] if isinstance(error, PenstockError) else []
     # An application has codes of its own; then the class of the error has the advice.
     hint = next((ADVICE[each] for each in advised if each in ADVICE), ADVICE["penstock"])
+    if isinstance(error, OperationalError) and tells_of_full_disk(error):
+        hint = _MAKE_SPACE
     return ErrorDescription(code, message, hint, usual if exit_code is None else exit_code)
-
-
-def _is_of_full_disk(error: OSError) -> bool:
-    from penstock.process.disk_space import FULL
-
-    return error.errno in FULL
 
 
 def _full_text(error: OSError) -> str:

@@ -165,8 +165,10 @@ class RemoteOptions:
         import httpx
 
         from penstock.client.address import Address
-        from penstock.client.transport import CONNECT_S
+        from penstock.client.transport import CONNECT_S, trust
 
         address = Address(self.url or "", self.api_key)
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
-        return httpx.Client(base_url=address.url, headers=address.headers, timeout=timeout)
+        return httpx.Client(
+            base_url=address.url, headers=address.headers, timeout=timeout, verify=trust(address)
+        )

@@ -38,6 +38,11 @@ class Address:
             raise ConfigError("the key cannot be sent: a key is printable ASCII without spaces")
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether its connections use TLS."""
+        return urlsplit(self.url).scheme == "https"
+
+    @property
     def headers(self) -> dict[str, str]:
         """The headers of every request."""
         return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}

@@ -20,7 +20,7 @@ import msgspec
 import psutil
 from starlette.responses import Response
 
-from penstock.base.http import JSON
+from penstock.base.http import CONSOLE, JSON
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.base.instants import with_times
 from penstock.console.health import HealthReader
@@ -70,8 +70,6 @@ _POLICY: Final = (
 )
 """The browser refuses files from other sites."""
 P = ParamSpec("P")
-INTENT: Final = "Penstock-Console"
-"""The header that names the page's action; a page of another site cannot send it."""
 _KIND: Final = "other"
 _KILL: Final = "kill-driver"
 _encode: Final = msgspec.json.Encoder().encode
@@ -346,9 +344,9 @@ class KillHandler:
         site = request.headers.get("sec-fetch-site", "same-origin")
         origin = request.headers.get("origin")
         same = origin is None or origin.partition("://")[2] == request.headers.get("host")
-        if request.headers.get(INTENT.lower()) != _KILL or not same or site != "same-origin":
+        if request.headers.get(CONSOLE.lower()) != _KILL or not same or site != "same-origin":
             raise Forbidden(
-                f"only the console's own page may do this, with the header {INTENT}: {_KILL}"
+                f"only the console's own page may do this, with the header {CONSOLE}: {_KILL}"
             )
         killed = await asyncio.to_thread(self._observation.kill_driver)
         return _json_response(_encode(with_times(killed)))

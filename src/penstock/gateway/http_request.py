@@ -12,11 +12,16 @@ from urllib.parse import parse_qsl
 from starlette.types import Receive, Scope
 
 from penstock.base.http import (
+    CALLER,
+    CONSOLE,
     COUNT_MAX,
+    EPOCH,
     IDEMPOTENCY_KEY,
     JSON,
     MIN_EPOCH,
+    OLDEST_ATOM,
     REQUEST_ID,
+    VIEW_STATE,
     media_type_of,
 )
 from penstock.base.ids import RequestId
@@ -38,6 +43,13 @@ _DRAWN: Final = REQUEST_ID.lower()
 _OPENING: Final = (b"[", b"{")
 _CLOSING: Final = (b"]", b"}")
 _MIN_EPOCH: Final = MIN_EPOCH.lower()
+_OWN: Final = b"penstock-"
+_NAMES: Final = (MIN_EPOCH, REQUEST_ID)
+_HEADERS: Final = frozenset(
+    name.lower() for name in (*_NAMES, CONSOLE, CALLER, EPOCH, OLDEST_ATOM, VIEW_STATE)
+)
+"""The headers of requests and, because a caller may copy what it has got, of answers."""
+
 _QUERY_FIELDS_MAX: Final = 100
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _NUMBER: Final = re.compile(r"[0-9]{1,32}(\.[0-9]{0,32})?([eE][+-]?[0-9]{1,3})?|\.[0-9]{1,32}")
@@ -73,6 +85,7 @@ class HttpRequest:
 
         Raises:
             HttpError: The headers are too large.
+            RequestError: A header begins with `Penstock-`, and is none of Penstock's.
         """
         self._scope = scope
         self._receive = receive
@@ -84,6 +97,10 @@ class HttpRequest:
         for name, value in pairs:
             size += len(name) + len(value)
             header, text = name.decode("latin-1"), value.decode("latin-1")
+            # It would be ignored silently, as a misspelled field of the query string would be.
+            if name.startswith(_OWN) and header not in _HEADERS:
+                known = ", ".join(_NAMES)
+                raise RequestError(f"there is no header {header.title()}; there are {known}")
             # So a header of ours that is repeated is refused: no id and no number has a comma and a space.
             self.headers[header] = (
                 f"{self.headers[header]}, {text}" if header in self.headers else text

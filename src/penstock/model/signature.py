@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.base.given_type import GivenType, RepeatedNames, refuse_rounded
+from penstock.base.given_type import GivenType, RepeatedNames, may_be_rounded, refuse_rounded
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.lowering import lower_of, lower_reply, place_in
 from penstock.base.misfit import misfit_of, place_of
@@ -208,6 +208,8 @@ class Signature:
         arguments: tuple[Sequence[Any], dict[str, Any]],
     ) -> None:
         """Refuse an integer that decoding has rounded to a float, with the name of its parameter."""
+        if not (may_be_rounded(positional) or may_be_rounded(named)):
+            return
         row, more = arguments  # an argument by position may be among those by name now
         try:
             refuse_rounded(positional, [*row, more])

@@ -26,11 +26,11 @@ def full_text(folder: Path) -> str:
     return f"the disk is full: {free:,} bytes are free" if free < LEAST_BYTES else ""
 
 
-_TEXTS: Final = tuple(map(os.strerror, sorted(FULL)))
+_TEXTS: Final = ("disk is full", *map(os.strerror, sorted(FULL)))
 
 
 def tells_of_full_disk(error: BaseException | None) -> bool:
-    """Say whether an error of Java, DuckDB or another process has the system's words about a full disk."""
+    """Say whether an error of Java, SQLite, DuckDB or another process has the words of the system, or SQLite's, for a full disk."""
     return any(text in str(error) for text in _TEXTS)
 
 

@@ -73,6 +73,8 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
         hash: SHA-256 of the attributes before it as a JSON array, in this order. The journal has the certificate up to here.
         views: The views with personal data that there were, by name. One that passes the erasure later changes its entry.
         views_hash: SHA-256 of `hash` and `views` as a JSON array; empty without views.
+        existed: Whether the epoch has deleted the entity; without it, only the key of former data is destroyed. It is no part of
+            a hash.
     """
 
     subject: str
@@ -83,6 +85,7 @@ class Certificate(msgspec.Struct, frozen=True, omit_defaults=True):
     hash: str = ""
     views: list[ViewPassage] = []
     views_hash: str = ""
+    existed: bool = True
 
     def sealed(self) -> "Certificate":
         """Return the certificate with its hashes."""

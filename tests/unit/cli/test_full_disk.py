@@ -16,6 +16,7 @@ from penstock.cli.running.foreground import Foreground
 from penstock.cli.running.processes import ChildOptions
 from penstock.cli.running.supervisor import Child, Supervisor
 from penstock.deployment.loading import load_app
+from penstock.errors import JournalUnavailable, LogUnavailable
 from penstock.process.config import Config, GatewayConfig
 from tests.checkout import SHOP
 
@@ -80,3 +81,15 @@ def test_status_tells_of_a_full_disk(
     monkeypatch.setattr("penstock.process.disk_space.LEAST_BYTES", 1 << 60)
     execute(["status", "--data", str(tmp_path)])
     assert "the disk is full: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        JournalUnavailable("cannot copy to /backups: No space left on device"),
+        LogUnavailable("log.sqlite: database or disk is full (SQLITE_FULL)"),
+    ],
+)
+def test_the_advice_about_a_full_disk_is_to_make_space(error: Exception) -> None:
+    """Also where a command or a gateway has only the words of the error; a repetition alone does not help."""
+    assert describe(error).hint.startswith("Make space")

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock import Client
-from penstock.errors import Forbidden, Unauthenticated, Unreachable
+from penstock.client.address import Address
+from penstock.client.transport import trust
+from penstock.errors import ConfigError, Forbidden, Unauthenticated, Unreachable
 from penstock.gateway.auth.keys import KeyStore
 from penstock.gateway.auth.principal import parse_scope
 from penstock.process.config import GatewayConfig
@@ -34,6 +36,14 @@ def test_certificate_must_be_trusted(secure: RunningGateway) -> None:
     """A client refuses a gateway with an untrusted certificate, and does not try twice."""
     with Client(secure.url, app) as client, pytest.raises(Unreachable, match="not trusted"):
         client.Coat(1).exists()
+
+
+def test_authorities_are_read_for_an_encrypted_address_only(tmp_path: Path) -> None:
+    """It takes most of the time of a short command; a file of authorities that is named is read in any case."""
+    assert trust(Address("HTTPS://shop.example")).get_ca_certs()
+    assert not trust(Address("http://shop.example")).get_ca_certs()
+    with pytest.raises(ConfigError, match="verify = "):
+        trust(Address("http://shop.example"), tmp_path / "missing.pem")
 
 
 def test_trust_can_be_given(secure: RunningGateway) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import RequestError
 from penstock.gateway.connections import ComingBodies
 from penstock.gateway.errors import HttpError
 from penstock.gateway.http_request import HttpRequest
@@ -125,3 +126,11 @@ def test_a_task_that_is_cancelled_while_its_body_comes_stays_cancelled(is_late: 
         assert ("client", "1") not in bodies
 
     asyncio.run(work())
+
+
+def test_a_header_that_only_looks_like_one_of_penstock_is_refused() -> None:
+    """It would be ignored; headers of answers, of the console and of others are none of a caller's mistakes."""
+    body_of({"penstock-epoch": "7", "penstock-console": "kill", "x-penstock-delay": "5"})
+    known = "there are Penstock-Min-Epoch, Penstock-Request-Id"
+    with pytest.raises(RequestError, match=f"there is no header Penstock-Delay; {known}"):
+        body_of({"penstock-delay": "5"})

@@ -89,6 +89,9 @@ def command(
 def _show_made(made: "Certificate", console: "Console") -> None:
     line = f"{made.subject} is erased from epoch {made.epoch} on; certificate {made.hash}"
     console.print(line, soft_wrap=True)
+    if not made.existed:
+        line = f"there was no {made.subject}: nothing was deleted, and the key of former data is destroyed; is the name right?"
+        console.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
     for view in made.views:
         if view.passed:
             line, style = f"view {view.view} has passed it, at epoch {view.epoch}", ""

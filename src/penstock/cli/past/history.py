@@ -16,7 +16,7 @@ from penstock.cli.options import (
     ToOption,
     check_class_word,
 )
-from penstock.cli.output import folding_table, print_result, utc_text
+from penstock.cli.output import counted, folding_table, print_result, utc_text
 from penstock.cli.past.trace import show_outside_calls
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import (
@@ -133,7 +133,7 @@ def _show(plain: dict[str, Any], console: "Console") -> None:
         console.print(table)
     if erased := plain.get("erased"):
         console.print(
-            f"changes of {erased:,} epochs, by requests about erased persons, cannot be shown"
+            f"changes of {counted(erased, 'epoch', 'epochs')}, by requests about erased persons, cannot be shown"
         )
     show_outside_calls(plain["outside"], console)
     if plain["more"]:

@@ -10,7 +10,7 @@ import typer
 from penstock.base.ids import epochs_text
 from penstock.cli.error_output import OTHER_ERROR
 from penstock.cli.options import AppOptions, FromOption, JsonOption, PresentCodeOption, ToOption
-from penstock.cli.output import folding_table, json_line, print_result, show_deployments
+from penstock.cli.output import counted, folding_table, json_line, print_result, show_deployments
 from penstock.cli.progress import epoch_progress
 from penstock.cli.value_text import difference_rows, finding_differences
 
@@ -103,17 +103,17 @@ def _plain(replayed: "ReplayResult") -> dict[str, Any]:
 def _show(replayed: "ReplayResult", console: "Console", *, has_streams: bool) -> None:
     rate = replayed.requests / replayed.spent_s if replayed.spent_s else 0.0
     console.print(
-        f"{epochs_text(replayed.first, replayed.last)}: {replayed.requests:,} requests in "
+        f"{epochs_text(replayed.first, replayed.last)}: {counted(replayed.requests, 'request', 'requests')} in "
         f"{replayed.spent_s:.1f} s ({rate:,.0f}/s)"
     )
     show_deployments(replayed.deployments, console)
     if replayed.erased:
         console.print(
-            f"{replayed.erased:,} epochs concern erased persons; they were taken as recorded"
+            f"{counted(replayed.erased, 'epoch concerns', 'epochs concern')} erased persons; taken as recorded"
         )
     if replayed.skipped:
         console.print(
-            f"{replayed.skipped:,} requests had exceeded a limit; their recorded outcome was used",
+            f"{counted(replayed.skipped, 'request', 'requests')} had exceeded a limit; the recorded outcome was used",
             style="yellow",
         )
     if replayed.divergence is None:
@@ -124,11 +124,7 @@ def _show(replayed: "ReplayResult", console: "Console", *, has_streams: bool) ->
     if replayed.differing:
         shown = len(replayed.divergences)
         first = "" if shown == replayed.differing else f"; the first {shown} are above"
-        epochs = (
-            "1 epoch differs"
-            if replayed.differing == 1
-            else f"{replayed.differing:,} epochs differ"
-        )
+        epochs = counted(replayed.differing, "epoch differs", "epochs differ")
         console.print(f"{epochs} from the journal{first}", style="bold red")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.options import JsonOption, config_of, new_place_of, root_of
-from penstock.cli.output import print_result, utc_text
+from penstock.cli.output import counted, print_result, utc_text
 from penstock.cli.progress import ProgressBar
 from penstock.errors import ConfigError
 from penstock.files.layout import SUBJECT_KEYS
@@ -115,10 +115,12 @@ def print_branch(branch: "Branch", how: str, app: str, folder: Path, *, as_json:
             f"{branch.app}, {how} at epoch {branch.epoch} ({utc_text(branch.time_us)}): {branch.data}"
         )
         if branch.waiting:
-            console.print(f"{branch.waiting:,} requests that were not processed run when it starts")
+            run = "request was not processed, and runs", "requests were not processed, and run"
+            console.print(f"{counted(branch.waiting, *run)} when it starts")
         if branch.dropped:
             path = folder / DROPPED
-            console.print(f"{branch.dropped:,} later requests are not part of it: {path}")
+            dropped = counted(branch.dropped, "later request is", "later requests are")
+            console.print(f"{dropped} not part of it: {path}")
         if branch.held:
             console.print(
                 f"its views write nothing until penstock resume --data {branch.data}: {', '.join(branch.held)}"

@@ -7,7 +7,7 @@ import typer
 
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import AppOptions, JsonOption
-from penstock.cli.output import print_result
+from penstock.cli.output import counted, print_result
 from penstock.errors import ConfigError
 from penstock.files.roots import has_journal
 
@@ -65,9 +65,13 @@ def _show(done: "MaintenanceReport", console: "Console") -> None:
     if done.snapshot == BEFORE_FIRST:
         console.print("there is no snapshot yet")
     else:
-        console.print(f"newest snapshot: epoch {done.snapshot}, {done.rows:,} entities")
+        console.print(
+            f"newest snapshot: epoch {done.snapshot}, {counted(done.rows, 'entity', 'entities')}"
+        )
         console.print(f"snapshots of epochs: {', '.join(map(str, done.snapshots))}")
-    console.print(f"the journal begins with epoch {done.first}; {done.merged:,} epochs merged")
+    console.print(
+        f"the journal begins with epoch {done.first}; {counted(done.merged, 'epoch', 'epochs')} merged"
+    )
     console.print(f"the log begins with record {done.log_start:,}")
     if done.first < done.wanted:
         console.print(f"epochs before {done.wanted} could be removed, but are in use:")

@@ -260,8 +260,9 @@ def _show(status: Status, console: "Console") -> None:
     _show_notes(status, console)
     if status.incidents:
         newest = status.incidents[0]
+        aside = counted(len(status.incidents), "request was", "requests were")
         console.print(
-            f"{len(status.incidents)} requests were set aside because they stopped their epoch; the "
+            f"{aside} set aside: each stopped its epoch; the "
             f"newest: {newest.request_id}, incident {newest.incident} "
             f"({status.data}/{RUN}/{FILE_NAME} tells why)",
             style="yellow",
@@ -344,8 +345,12 @@ def _show_effects(effects: EffectsReport | None, console: "Console") -> None:
 def _show_captures(captures: list[CaptureStanding], console: "Console") -> None:
     for each in captures:
         kept = "" if each.retained_bytes is None else f", {each.retained_bytes / 1e6:,.1f} MB kept"
-        text = f"changes {each.name}: {each.state}, {each.rows:,} rows, {each.lag_s:.1f} s behind{kept}"
-        unfit = f"{each.unfit:,} rows do not fit their record" if each.unfit else ""
+        text = f"changes {each.name}: {each.state}, {counted(each.rows, 'row', 'rows')}, {each.lag_s:.1f} s behind{kept}"
+        unfit = (
+            f"{counted(each.unfit, 'row does not fit its', 'rows do not fit their')} record"
+            if each.unfit
+            else ""
+        )
         text = "; ".join(filter(None, (text, each.reason, each.remedy, unfit)))
         is_well = each.state in ("following", "reading") and not each.unfit
         console.print(text, style="" if is_well else "yellow", markup=False)

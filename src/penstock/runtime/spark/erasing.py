@@ -1,6 +1,6 @@
 """The execution of an erasure: its epoch deletes the entity, and the key is destroyed after the commit."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -38,8 +38,14 @@ class Eraser:
         """Forget the erasures after the newest epoch, which the driver records as failed; raises as `Erasures.forget`."""
         self._erasures.forget(self._journal, epoch)
 
-    def prepare(self, control: Erase, epoch: Epoch) -> ControlEffect:
-        """Store the certificate, and delete the entity in the epoch, with the rows of tasks whose key it is."""
+    def prepare(
+        self, control: Erase, epoch: Epoch, leave: Callable[[], Mapping[EntityKey, bytes | None]]
+    ) -> ControlEffect:
+        """Store the certificate, and delete the entity in the epoch, with the rows of tasks whose key it is.
+
+        Args:
+            leave: Returns the further changes of the epoch, and None for the entity if it exists; called while the key is there.
+        """
         if not KeyFile(self._data / SUBJECT_KEYS).exists:
             raise Refused(RequestError(f"{SUBJECT_KEYS} is missing, so there is no key to destroy"))
         try:
@@ -48,13 +54,15 @@ class Eraser:
             raise Refused(RequestError(str(error))) from error
         if self._erasures.generation(control.subject) != control.generation:
             raise Refused(RequestError(f"{control.subject} was erased already"))
+        rows, subject = leave(), EntityKey(control.subject)
         certificate = Certificate(
-            control.subject, control.generation, epoch, wall_clock_us(), self._journal
-        ).sealed()
+            control.subject, control.generation, epoch, wall_clock_us(), self._journal,
+            existed=subject in rows,
+        ).sealed()  # fmt: skip
         self._erasures.record(certificate)
         return ControlEffect(
             msgspec.to_builtins(certificate),
-            dict.fromkeys(rows_of(self._personal_classes(), EntityKey(control.subject))),
+            {**dict.fromkeys(rows_of(self._personal_classes(), subject)), **rows},
             lambda: self.finish(epoch),
         )
 

@@ -308,13 +308,15 @@ class IndexedErasure:
         self._eraser = eraser
 
     def prepare(self, control: Erase, epoch: Epoch) -> ControlEffect:
-        """Let a task find the rows of indexes, as long as the key is there."""
-        subject = EntityKey(control.subject)
-        effect = self._eraser.prepare(control, epoch)
-        (result,) = self._jobs.run([LeaveIndexes(epoch, subject, self._jobs.partitions)])
-        rows = messages.decode_rows(result.loaded)
-        later = (_removal(),) if BUILD in rows else ()
-        return replace(effect, writes={**effect.writes, **rows}, later=later)
+        """Let a task find the entity, and the rows of indexes."""
+        command = LeaveIndexes(epoch, EntityKey(control.subject), self._jobs.partitions)
+
+        def leave() -> Mapping[EntityKey, bytes | None]:
+            (result,) = self._jobs.run([command])
+            return messages.decode_rows(result.loaded)
+
+        effect = self._eraser.prepare(control, epoch, leave)
+        return replace(effect, later=(_removal(),) if BUILD in effect.writes else ())
 
 
 def has_index(data: Path, stored_name: str, epoch: Epoch) -> bool:

@@ -565,10 +565,12 @@ class Worker:
         )
 
     def _leave_indexes(self, command: LeaveIndexes) -> TaskResult:
-        """Return the rows of indexes that change when an entity is deleted."""
+        """Return the rows of indexes that change when an entity is deleted, and its own row if it exists."""
         with self._stores.at(Epoch(command.epoch - 1)) as stores:
             rows = left_indexes(self._code.app.indexed, [command.entity], stores.get)
             rows |= ended_build(split_entity_key(command.entity)[0], stores.items_of)
+            if stores.get(command.entity) is not None:
+                rows[command.entity] = None
         return TaskResult(loaded=messages.encode(rows))
 
     def _import_rows(self, command: ImportRows) -> TaskResult:
