@@ -7,6 +7,7 @@ import atexit
 import gc
 import os
 import random
+import resource
 import signal
 import ssl
 from collections.abc import Callable, Iterator, Sequence
@@ -212,6 +213,20 @@ def part_of(request: pytest.FixtureRequest) -> Callable[[Sequence[T], int], list
         return taken
 
     return chosen
+
+
+@pytest.fixture
+def large_numbers() -> Iterator[None]:
+    """Give new files numbers of 1,024 and more, as in a process with many connections; `select.select` refuses those."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4_096), hard), hard))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    while held[-1] < 1_024:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+    yield
+    for number in held:
+        os.close(number)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

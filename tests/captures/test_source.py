@@ -68,7 +68,7 @@ def address(postgres: Cluster) -> str:
 
 
 @pytest.fixture
-def source(address: str) -> Iterator[PostgresSource]:
+def source(address: str, large_numbers: None) -> Iterator[PostgresSource]:
     source = PostgresSource(address, lambda: False)
     yield source
     source.close()

@@ -2,13 +2,13 @@
 
 import json
 import random
-import select
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import pairwise
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -227,11 +227,11 @@ def test_a_call_that_was_given_ahead_is_taken_back_or_made(till: Till) -> None:
             row = waiting_row(RequestId("r~~1"), Request("", None, "mixed", *given), 1)
             caller.call(Call(number, "id", row, 30.0), time.monotonic() + 30)
             if how == "nap":
-                wait_until(lambda: not select.select([unread], [], [], 0)[0])
+                wait_until(lambda: not wait([unread], 0))
         taken = caller.take_back()
         ends: list[CallEnd] = []
         while caller.calls:
-            assert select.select([caller.source], [], [], 60)[0], "the call does not end"
+            assert wait([caller.source], 60), "the call does not end"
             ends += caller.ends()[0]
         assert (taken, [end.number for end in ends]) == ([1, 2], [0])
     finally:

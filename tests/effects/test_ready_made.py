@@ -1,6 +1,5 @@
 """Ready-made effects, in the processes that call them, against real servers."""
 
-import select
 import ssl
 import threading
 import time
@@ -8,6 +7,7 @@ from collections.abc import Callable, Iterator
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Outside:
         caller.call(Call(self._number, f"id-{self._number}", row, 30.0), time.monotonic() + 30)
         assert caller.flush()
         while True:
-            assert select.select([caller.source], [], [], 60)[0], "the call does not end"
+            assert wait([caller.source], 60), "the call does not end"
             ends, has_ended = caller.ends()
             assert not has_ended, caller.end()
             if ends:

@@ -382,7 +382,7 @@ class PostgresSource:
                 if size == 0:
                     if is_silent:
                         return
-                    is_silent = not select.select([connection.socket], [], [], wait_s)[0]
+                    is_silent = not _has_come(connection, wait_s)
                     connection.consume_input()
                     wait_s = 0.0
                     continue
@@ -500,7 +500,7 @@ class PostgresSource:
             raise Stopped
         if deadline_s is not None and time.monotonic() - began > deadline_s:
             raise SourceProblem(f"the server has not answered for {deadline_s:g} s")
-        select.select([pgconn.socket], [], [], _LOOK_S)
+        _has_come(pgconn, _LOOK_S)
         pgconn.consume_input()
 
     def _text(self, text: str) -> str:
@@ -541,6 +541,13 @@ def _copied(cell: bytes) -> bytes | None:
     if b"\\" not in cell:
         return cell
     return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), cell)
+
+
+def _has_come(pgconn: Any, wait_s: float) -> bool:
+    """Wait for data of the server."""
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
+    return bool(poll.poll(wait_s * 1_000))
 
 
 def _problem(error: psycopg.Error) -> SourceProblem:

@@ -119,6 +119,7 @@ def test_lines_that_only_resemble_a_trace_stay(text: str) -> None:
     assert folded(text) == text.splitlines()
 
 
+@pytest.mark.usefixtures("large_numbers")
 def test_output_goes_to_the_stream_and_completely_to_the_file(tmp_path: Path) -> None:
     """The stream gets one line for a trace; the file gets every byte."""
     program = f"import sys; sys.stdout.write({IDLE_WORKER!r})"

@@ -56,6 +56,7 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
+@pytest.mark.usefixtures("large_numbers")  # a gateway may have thousands of connections
 def test_readers_end_with_their_pool_and_with_the_nursery(tmp_path: Path) -> None:
     """One nursery has the readers of several pools, and no reader stays behind, also if its application is never imported."""
     app = tmp_path / "endless.py"

@@ -20,7 +20,7 @@ import sys
 import time
 from contextlib import suppress
 from math import inf
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Final, NoReturn
 
 from penstock.deployment.loading import load_app
 from penstock.files.private import keep_private
@@ -136,19 +136,26 @@ class Nursery:
                 for brood in self._broods:
                     while brood.pause_s <= 0:
                         self._fork(brood)
-                pause_s = min((brood.pause_s for brood in self._broods), default=inf)
-                asking = {brood.control: brood for brood in self._broods if not brood.is_ending}
-                watched: list[Any] = [self._control, self._deaths, *asking]
-                ready, _, _ = select.select(watched, [], [], None if pause_s == inf else pause_s)
-                for control in ready:
-                    if control in asking:
-                        asking[control].obey()
-                if self._control in ready and not self._take():
+                ready = self._ready()
+                for brood in self._broods:
+                    if brood.control.fileno() in ready:
+                        brood.obey()
+                if self._control.fileno() in ready and not self._take():
                     return
                 self._reap()
         finally:
             for brood in self._broods:
                 brood.end()
+
+    def _ready(self) -> set[int]:
+        """Wait for the gateway, for the death of a reader or for the end of a pause; return the numbers of what can be read."""
+        pause_s = min((brood.pause_s for brood in self._broods), default=inf)
+        poll = select.poll()
+        asking = [brood.control.fileno() for brood in self._broods if not brood.is_ending]
+        for watched in (self._control.fileno(), self._deaths, *asking):
+            poll.register(watched, select.POLLIN)
+        ready = poll.poll(None if pause_s == inf else max(pause_s, 0.0) * 1_000)
+        return {number for number, _ in ready}
 
     def close_all(self) -> None:
         """Close all descriptors of the nursery: a reader needs none of them, and must keep no socket of the gateway open."""

@@ -150,9 +150,10 @@ class JavaOutput:
     def _pass_on(self) -> None:
         """Read until the end; no error of the file or of the stream may end it, or Java would block."""
         rest = b""
+        poll = select.poll()
+        poll.register(self._source, select.POLLIN)
         while True:
-            readable, _, _ = select.select([self._source], [], [], QUIET_S)
-            if not readable:
+            if not poll.poll(QUIET_S * 1_000):
                 self._show(self._folder.pause())
                 continue
             block = os.read(self._source.fileno(), _BLOCK)
