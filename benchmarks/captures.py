@@ -24,10 +24,10 @@ import psutil
 import psycopg
 
 from benchmarks.cluster import SETTINGS, Cluster, running_cluster
+from benchmarks.harness.ports import free_port
 from benchmarks.machine import machine
 from penstock.base.ids import BEFORE_FIRST, Epoch
 from penstock.deployment.loading import load_app
-from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
 from penstock.process.capture_files import read_capture_report
 from penstock.process.data_directory import DataDirectory

@@ -25,10 +25,10 @@ import httpx
 import msgspec
 import psutil
 
+from benchmarks.harness.ports import free_port
 from benchmarks.machine import machine
 from penstock.base.ids import BEFORE_FIRST, Epoch, RequestId
 from penstock.effects.queue import Queue, Status
-from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
 from penstock.model.request import Request
 from penstock.model.waiting_effect import waiting_row

@@ -22,9 +22,9 @@ from typing import Final
 import httpx
 import psutil
 
+from benchmarks.harness.ports import free_port
 from benchmarks.machine import TOP, machine
 from benchmarks.start import HOST, TIMEOUT_S, running
-from penstock.gateway.serving import free_port
 from penstock.process import presence
 
 LOOK_S: Final = 0.005

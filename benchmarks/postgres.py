@@ -46,8 +46,8 @@ from benchmarks.harness.answers import succeeded
 from benchmarks.harness.http import HOST
 from benchmarks.harness.load import Load, Request
 from benchmarks.harness.options import Options
+from benchmarks.harness.ports import free_port
 from benchmarks.harness.workload import workload_of
-from penstock.gateway.serving import free_port
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

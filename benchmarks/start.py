@@ -30,8 +30,8 @@ from typing import Final
 import httpx
 import psutil
 
+from benchmarks.harness.ports import free_port
 from benchmarks.machine import TOP, machine
-from penstock.gateway.serving import free_port
 from penstock.process.startup import step_of
 
 HOST: Final = "127.0.0.1"

@@ -35,12 +35,12 @@ import psycopg
 from benchmarks.cluster import Cluster, running_cluster
 from benchmarks.harness.http import HOST
 from benchmarks.harness.latencies import percentiles_ms
+from benchmarks.harness.ports import free_port
 from benchmarks.tpcc_company import Company, rates_of
 from examples import tpcc
 from examples.tpcc.consistency import VIOLATIONS
 from examples.tpcc.nurand import Scale, constants
 from examples.tpcc.population import population
-from penstock.gateway.serving import free_port
 from penstock.testing import Kit
 
 SCHEMA: Final = Path(__file__).with_name("tpcc.sql")

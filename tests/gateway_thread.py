@@ -17,14 +17,17 @@ from enum import Enum
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+from granian._granian import ListenerSpec
+
+from benchmarks.harness.ports import free_port
 from penstock.console.routes import console_handlers
 from penstock.deployment.code_in_force import CodeInForce
 from penstock.deployment.loading import load_app
 from penstock.engine.execute import Limits
 from penstock.gateway.reader_pool import ReaderNursery
-from penstock.gateway.serving import Assembly, VersionSwitch, assemble, free_port, server_of, url_of
+from penstock.gateway.serving import Assembly, VersionSwitch, assemble, server_of, url_of
 from penstock.log.kafka_config import KafkaConfig
 from penstock.process.config import Config, GatewayConfig, TargetSettings
 from penstock.process.metrics import VARIABLE
@@ -48,6 +51,10 @@ _NURSERY = ReaderNursery()
 
 _USUAL = _surroundings()
 atexit.register(_NURSERY.close)
+
+
+def _choose_port(server: Any) -> None:
+    server._ssp = ListenerSpec(server.bind_addr, server.bind_port, server.backlog)
 
 
 class RunningGateway:
@@ -142,6 +149,8 @@ class RunningGateway:
         self._assembly = assembly
         settings = self.config.gateway
         server = server_of(assembly.served, settings, assembly.connections.most)
+        # The server tries the port with a socket that it never closes: a worker of the suite had hundreds of them.
+        vars(server)["_init_shared_socket"] = partial(_choose_port, server)
         keeping = asyncio.create_task(assembly.connections.keep_room(settings.port))
         try:
             async with serving(server, lambda: asyncio.open_connection(HOST, settings.port)):

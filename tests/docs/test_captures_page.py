@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from benchmarks.cluster import USER, Cluster
+from benchmarks.harness.ports import free_port
 from penstock.deployment.deployment_start import deploy
 from penstock.deployment.loading import load_app
-from penstock.gateway.serving import free_port
 from penstock.process.data_directory import DataDirectory
 from tests.checkout import TOP
 from tests.forked import processes

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.harness.ports import free_port
 from penstock import Client
-from penstock.gateway.serving import free_port
 from tests.browser.running import RunningConsole
 from tests.checkout import TOP
 from tests.gateway_thread import RunningGateway

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
-from penstock.gateway.serving import free_port
+from benchmarks.harness.ports import free_port
 
 
 class Seen(NamedTuple):

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from benchmarks.harness.load import Load, Request
-from penstock.gateway.serving import free_port
+from benchmarks.harness.ports import free_port
 from penstock.process import presence
 from penstock.process.config import Config
 from tests.checkout import SHOP

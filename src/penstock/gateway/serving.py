@@ -7,7 +7,6 @@ process ends. Several gateways share one port (`SO_REUSEPORT`), and the kernel s
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -455,11 +454,3 @@ def server_of(gateway: ASGIApp, settings: GatewayConfig, connections_max: int) -
         ssl_cert=settings.tls_certificate if tls else None,
         ssl_key=settings.tls_key if tls else None,
     )
-
-
-def free_port(host: str) -> int:
-    """Return a TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port

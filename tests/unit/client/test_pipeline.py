@@ -14,6 +14,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, BytesMessage, Request
 
+from benchmarks.harness.ports import free_port
 from penstock import Aborted, AsyncClient, Client, ConfigError, RecordTooLarge, RequestError
 from penstock.base.ids import Epoch
 from penstock.base.pipeline import (
@@ -28,7 +29,6 @@ from penstock.client.pipeline_link import FRAME_REQUESTS
 from penstock.client.websocket import WebSocket
 from penstock.deployment.loading import load_app
 from penstock.errors import NoSuchEntity, PenstockError, RequestConflict, TimedOut, Unreachable
-from penstock.gateway.serving import free_port
 from penstock.process.config import GatewayConfig
 from penstock.process.data_directory import DataDirectory
 from tests.checkout import SHOP
