@@ -136,7 +136,7 @@ _BY_TYPE: Final[Mapping[type, Ordered]] = MappingProxyType(
     }
 )
 
-TYPES_TEXT: Final = "str, bytes, int, bool, float, Decimal, datetime, date, time, timedelta, UUID, an Enum, or a reference"
+TYPES_TEXT: Final = "str, bytes, int, bool, float, Decimal, datetime, date, time, timedelta, UUID, an Enum, a Literal, or a reference"
 
 
 def ordered_by(annotation: Any, *, has_order: bool) -> Ordered | str:
@@ -153,6 +153,8 @@ def ordered_by(annotation: Any, *, has_order: bool) -> Ordered | str:
         if len(members) != 1:
             return f"{name_of(annotation)} has values of several types; an index takes {TYPES_TEXT}"
         inner = members[0]
+    if typing.get_origin(inner) is typing.Literal:
+        is_optional = is_optional or None in typing.get_args(inner)
     made = _of_one_type(inner, has_order=has_order)
     if isinstance(made, str):
         return made
@@ -172,6 +174,8 @@ def _of_one_type(annotation: Any, *, has_order: bool) -> Ordered | str:
         if has_order:
             return f"{name_of(annotation)} has no order"
         return _by_reference(reference) if reference is not None else _by_value(annotation)
+    if typing.get_origin(annotation) is typing.Literal:
+        return f"{name_of(annotation)} has no order" if has_order else _by_choice(annotation)
     known = _BY_TYPE.get(annotation)
     if known is None:
         return f"{name_of(annotation)} cannot be in an index, which takes {TYPES_TEXT}"
@@ -201,3 +205,18 @@ def _by_value(annotation: Any) -> Ordered:
         return _text(value.value) if isinstance(value.value, str) else _integer(value.value)
 
     return encode
+
+
+def _by_choice(annotation: Any) -> Ordered | str:
+    """Return the function for a `Literal`: a value has the bytes that it has as text or as number."""
+    choices = [each for each in typing.get_args(annotation) if each is not None]
+    if len({*map(type, choices)}) != 1:
+        return f"{name_of(annotation)} has values of several types; an index takes {TYPES_TEXT}"
+    encode = _BY_TYPE[type(choices[0])]
+
+    def chosen(value: Any) -> bytes:
+        if type(value) is not type(choices[0]) or value not in choices:
+            raise Unencodable(f"expected {name_of(annotation)}, got {shown(value)}")
+        return encode(value)
+
+    return chosen

@@ -547,6 +547,8 @@ def _way_of(annotation: Any) -> str:
     """Return how the compiled implementation makes bytes of the values of a type."""
     inner = [each for each in typing.get_args(annotation) if each is not type(None)]
     plain = inner[0] if len(inner) == 1 and typing.get_origin(annotation) in UNIONS else annotation
+    if typing.get_origin(plain) is typing.Literal:
+        plain = next(type(each) for each in typing.get_args(plain) if each is not None)
     if plain is str or reference_type(plain) is not None:
         return "text"
     return "int" if plain is int else "python"

@@ -98,8 +98,8 @@ def _value_of(annotation: Any, text: str) -> Any:
             text = msgspec.json.decode(text, type=str)
     others = [each for each in members if each not in (None, type(None))]
     single = others[0] if typing.get_origin(annotation) in UNIONS else annotation
-    if typing.get_origin(annotation) is typing.Literal:
-        every = others
+    if typing.get_origin(single) is typing.Literal:
+        every = [each for each in typing.get_args(single) if each is not None]
     elif is_enum(single):  # `convert` would call `_missing_`, which is code of the application
         every = [*single.__members__.values()]
     else:

@@ -144,6 +144,8 @@ class Mark:
     shop: Shop | None = None
     size: float | None = None
     way: Literal["null", "a", None] = None
+    gait: Literal["null", "a"] | None = None
+    step: Literal[1, 2] | None = None
     data: bytes | None = None
     kind: Kind | None = None
 
@@ -159,6 +161,8 @@ App("marks", Shop, marks)
         ("shop", [None, *map(Shop, filter(None, TEXTS))]),
         ("size", [None, 0.5, math.inf, -math.inf, math.nan]),
         ("way", [None, "null", "a"]),
+        ("gait", [None, "null", "a"]),
+        ("step", [None, 1, 2]),
         ("data", [None, b"", b"a", base64.b64decode("null")]),
         ("kind", [None, *Kind]),
     ],

@@ -3,7 +3,7 @@
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import pytest
@@ -30,7 +30,7 @@ from penstock import (
     was,
 )
 from penstock.base.http import STATUS
-from penstock.base.ordered_bytes import ordered_by
+from penstock.base.ordered_bytes import NONE, ordered_by
 from penstock.testing import Kit
 
 
@@ -260,6 +260,52 @@ def test_a_value_is_found_by_what_is_stored_of_it() -> None:
     for wrong in (True, 2**53 + 1, "3"):
         with pytest.raises(Unencodable, match=f"expected float, got {wrong!r}"):
             kit.call.Lot("a").look(wrong)
+
+
+Mood = Literal["calm", "wild"]
+
+
+class Horse(Entity):
+    name: str = key()
+    mood: Mood = "calm"
+    gait: Literal[1, 2, 3] | None = None
+    by_mood = index("mood")
+    by_gait = unique("gait")
+
+
+@transactional
+def horses_of(mood: Any) -> list[Horse]:
+    return Horse.by_mood(mood)
+
+
+@transactional
+def horse_with(gait: int) -> Horse | None:
+    return Horse.by_gait(gait)
+
+
+def test_a_literal_is_found_by_its_value() -> None:
+    """As `str` or `int`; a value that it does not have is refused, and so is one with values of several types."""
+    kit = Kit(App("stable", Horse, horses_of, horse_with))
+    kit.call(Horse.create, "ada", gait=2)
+    kit.call(Horse.create, "bob", mood="wild")
+    assert kit.call(horses_of, "wild") == [Horse("bob")]
+    assert kit.call(horse_with, 2) == Horse("ada")
+    with pytest.raises(NotUnique, match=r"Horse 'bob' cannot have gait 2: Horse 'ada' has it"):
+        kit.call(Horse.update_or_create, "bob", gait=2)
+    with pytest.raises(
+        Unencodable, match=r"by_mood: mood: expected Literal\['calm', 'wild'\], got 'clam'"
+    ):
+        kit.call(horses_of, "clam")
+    optional: Any = Literal["a", None]
+    for annotation, has_order, mistake in (
+        (Literal["a", 1], False, "has values of several types"),
+        (Mood, True, "has no order"),
+    ):
+        assert mistake in str(ordered_by(annotation, has_order=has_order))
+    ordered, text = (ordered_by(each, has_order=False) for each in (optional, str))
+    assert not isinstance(ordered, str)
+    assert not isinstance(text, str)
+    assert (ordered(None), ordered("a")) == (NONE, text("a"))
 
 
 def test_several_attributes_are_unique_together(kit: Kit) -> None:
