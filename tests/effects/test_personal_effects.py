@@ -126,7 +126,7 @@ def test_an_erased_person_ends_the_effects() -> None:
     case = Case()
     case.kit.runtime.call(Letter.post, Letter(1), Person("ann"))
     waiting, settlement = case.waiting(), case.done()
-    case.kit.erase("Person", "ann")
+    case.kit.erase(Person, Person("ann"))
     with pytest.raises(Erased):
         arguments_of(case.kit.runtime.app, waiting)
     case.settle(settlement)

@@ -40,6 +40,14 @@ def is_key_type(annotation: Any, around: tuple[Any, ...] = ()) -> bool:
     return annotation in _SCALARS
 
 
+def unfit_part(annotation: Any) -> Any:
+    """Return the first type in a tuple that cannot be part of a key, or None."""
+    for part in key_parts(annotation) or []:
+        if part is not annotation and not is_key_type(part):
+            return unfit_part(part) or part
+    return None
+
+
 def key_parts(annotation: Any) -> list[Any] | None:
     """Return the types of the parts of a tuple or a `NamedTuple`; None for a key without parts."""
     if kind_of(annotation) is RecordKind.NAMED_TUPLE:

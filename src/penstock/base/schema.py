@@ -77,7 +77,8 @@ _WAYS_OUT: Final = {
     "Integer values": "use smaller numbers, or text",
     "InitVar": "make it a field",
     "Literal may only contain": "use an Enum, or the values of its members",
-    "Can only set": "let Annotated[…] enclose the number, text or collection inside, or check the value in the method",
+    "Can only set": "msgspec bounds int, float, str, bytes, list, tuple, set, frozenset and dict alone: let Annotated[…] enclose one "
+    "of them inside, or check the value in the method",
 }
 """Alternatives to the types that msgspec refuses, by words of its messages."""
 

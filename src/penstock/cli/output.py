@@ -14,6 +14,7 @@ from penstock.process.logs import printable
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.tree import Tree
 
     from penstock.sql_view.result_format import ResultFormat
 
@@ -76,6 +77,9 @@ def safe_console(**settings: Any) -> "Console":
 WHOLE: Final = 64
 """Keys and ids of so many characters stand in one line, even if the terminal is too narrow for the table."""
 
+JSON_WHOLE: Final = 32
+"""As `WHOLE`, of lists and records as JSON: a key may be a short one, and a value is a long one."""
+
 
 def folding_table(*columns: str, **style: Any) -> "Table":
     """Return a table that folds long text, and never cuts a key or an id in pieces.
@@ -99,8 +103,23 @@ def folding_table(*columns: str, **style: Any) -> "Table":
 
 
 def longest_word(text: str) -> int:
-    """Return the width of the longest word of a text that must not be cut."""
-    return max((len(word) for word in text.split() if len(word) <= WHOLE), default=0)
+    """Return the width of the longest word of a text that must not be cut: it is no longer list or record of JSON."""
+    return max((len(word) for word in text.split() if len(word) <= _most(word)), default=0)
+
+
+def _most(word: str) -> int:
+    return JSON_WHOLE if word[0] in "[{" or word[-1] in "]}" else WHOLE
+
+
+def folding_tree(tree: "Tree") -> "Tree":
+    """Let the labels of a tree continue in the next line: by itself, it cuts those that are too long for the terminal."""
+    from rich.text import Text
+
+    if isinstance(tree.label, Text):
+        tree.label.no_wrap, tree.label.overflow = False, "fold"
+    for inner in tree.children:
+        folding_tree(inner)
+    return tree
 
 
 def print_json(value: object) -> None:

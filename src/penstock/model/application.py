@@ -682,8 +682,7 @@ class App:
         if entity and key is not None:
             entity_type = self.entity(entity)
             try:
-                is_reference = isinstance(key, entity_type.cls)
-                text = entity_type.text_of(key) if is_reference else entity_type.key_text(key)
+                text = entity_type.text_of_either(key)
                 if method in CREATIONS:
                     entity_type.check_new_key(entity_type.key_at(text))
             except Unencodable as error:

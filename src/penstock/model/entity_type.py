@@ -546,6 +546,14 @@ class EntityType:
                 "reference after the App"
             ) from error
 
+    def text_of_either(self, given: object) -> str:
+        """Return the text of a key, or of the key of a reference to this class.
+
+        Raises:
+            Unencodable: It is neither.
+        """
+        return self.text_of(given) if isinstance(given, self.cls) else self.key_text(given)
+
     def check_new_key(self, key: object) -> None:
         """Refuse the key of a new entity that does not keep to its constraints.
 

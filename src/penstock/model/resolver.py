@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.base.annotations import annotations_of, evaluate, signature_of
 from penstock.base.constraint import constraint_complaints, has_constraints
-from penstock.base.key_text import is_key_type
+from penstock.base.key_text import is_key_type, unfit_part
 from penstock.base.lowering import alike, changed_part, lower_of
 from penstock.base.record import (
     RecordKind,
@@ -167,8 +167,10 @@ class Resolver:
         if len(self.complaints) > before:
             return str
         if not is_key_type(simplified(resolved)):
+            part = unfit_part(simplified(resolved))
+            because = "" if part is None else f", because {name_of(part)} cannot be a part of one"
             self.complaints.append(
-                f"{where}: {what}: {name_of(resolved)} cannot be a key; a key is hashable and never changes: "
+                f"{where}: {what}: {name_of(resolved)} cannot be a key{because}; a key is hashable and never changes: "
                 "str, int, UUID, date, datetime, an Enum of str or int, a Literal, or a tuple of these"
             )
             return str
@@ -246,9 +248,10 @@ class Resolver:
         if default is inspect.Parameter.empty:
             return
         if is_changeable(default):
+            is_open_record = kind_of(type(default)) is not None and not is_frozen(type(default))
             self.complaints.append(
                 f"{where}: {what}: all calls would share the default {type(default).__name__}; "
-                "use None"
+                f"use None{', or frozen=True in its class' if is_open_record else ''}"
             )
         else:
             complaint = default_complaint(default, annotation)

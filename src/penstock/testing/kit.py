@@ -415,13 +415,14 @@ class Kit:
 
         Args:
             name: The class, or its name.
+            key: The key, or a reference to the entity.
 
         Raises:
             RequestError: The class does not exist.
             Unencodable: The class cannot have such a key.
         """
         entity_type = self._entity_type(name)
-        text = entity_type.key_text(key)
+        text = entity_type.text_of_either(key)
         data = self.runtime.state.get(EntityKey(entity_type.prefix + text))
         return None if data is None else _dump(entity_type, text, data)
 
@@ -489,17 +490,19 @@ class Kit:
             for text, row in rows.rows
         ]
 
-    def erase(self, name: str, key: object) -> None:
+    def erase(self, name: str | type, key: object) -> None:
         """Erase a person, as `penstock erase` does: delete the entity, and destroy the key of its data.
 
         Args:
-            name: The name of a personal class.
+            name: A personal class, or its name.
+            key: The key, or a reference to the entity.
 
         Raises:
             RequestError: The class does not exist, or is not personal.
             Unencodable: The class cannot have such a key.
         """
-        text = f"{name}/{self._entity_type(name).key_text(key)}"
+        entity_type = self._entity_type(name)
+        text = f"{entity_type.name}/{entity_type.text_of_either(key)}"
         subject = subject_named(self.runtime.app, text)
         app = self.runtime.app
         erasing.erase(app, self.runtime.state, Erase(subject, erasing.generation_of(app, subject)))

@@ -3,8 +3,10 @@
 import pyarrow as pa
 import pytest
 from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
 
-from penstock.cli.output import folding_table, print_result
+from penstock.cli.output import folding_table, folding_tree, print_result
 from penstock.cli.queries.sql_table import is_legible, print_result_table
 from penstock.sql_view.view_client import EncodedAnswer
 
@@ -76,6 +78,21 @@ def test_no_table_cuts_a_key(
     (line,) = (line for line in capsys.readouterr().out.splitlines() if KEY[:8] in line)
     assert KEY in line
     assert wide in line or " " in wide
+
+
+def test_json_and_labels_are_folded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value as JSON is no key, so it makes no table wider than the terminal; and a tree loses no end of a label."""
+    monkeypatch.setenv("COLUMNS", "60")
+    table, tree = folding_table("before", "after"), Tree("root")
+    table.add_row('["2026-11-29T01:49:06.806497Z",1,"purchase"]', '["spring",1]')
+    tree.add(Text("call " * 20 + "→ the end"))
+    print_result(None, lambda console: console.print(table, folding_tree(tree)), as_json=False)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 60
+    assert '["spring",1]' in out
+    assert "→ the end" in out
 
 
 def test_keys_of_a_result_are_whole_beside_long_text(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import App, Entity, key, now, random, savepoint
+from penstock import App, Entity, key, now, random, savepoint, transactional
 from penstock.dataflow.analysis.analyze import analyze_app
 from penstock.dataflow.text import plan_text
 from tests.checkout import TOP
@@ -231,6 +231,16 @@ def test_functions_of_the_application_are_operators() -> None:
         service(leaf)
 
     assert edges_of(root) == {"call service constant"}
+
+
+def test_parameters_are_shown_as_in_source() -> None:
+    """With the stars of those that take the other arguments."""
+
+    @transactional
+    def pour(into: str, *leaves: Leaf, **amounts: int) -> None: ...
+
+    pouring = analyze_app(App("test", Leaf, Other, pour))
+    assert "pour(into: str, *leaves: Leaf, **amounts: int) -> None" in plan_text(pouring)
 
 
 def test_what_follows_an_early_return_is_conditional() -> None:

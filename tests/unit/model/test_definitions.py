@@ -203,7 +203,16 @@ CASES = {
     "return": ("@entity\nclass E:\n  k: str = key()\n  def f(self) -> range: pass", "E.f ->: range"),
     "shared default": (
         "@entity\nclass E:\n  k: str = key()\n  def f(self, x: list[int] = []): pass",
-        "E.f(x): all calls would share the default list",
+        "E.f(x): all calls would share the default list; use None",
+    ),
+    "shared record": (
+        "import dataclasses\n@dataclasses.dataclass\nclass R:\n  n: int = 0\n@entity\nclass E:\n  k: str = key()\n"
+        "  def f(self, x: R = R()): pass",
+        "E.f(x): all calls would share the default R; use None, or frozen=True in its class",
+    ),
+    "part of a key": (
+        "from datetime import time\n@entity\nclass E:\n  k: tuple[str, tuple[int, time]] = key()",
+        "cannot be a key, because time cannot be a part of one; a key is hashable",
     ),
     "parameter default": (
         "@entity\nclass E:\n  k: str = key()\n  def f(self, x: int = 'a'): pass",

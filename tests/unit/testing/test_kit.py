@@ -133,7 +133,7 @@ def test_result_of_another_type_is_told_as_done() -> None:
     message = "the request is done, but its result does not fit the annotation of its handler: Expected `str`, got `int`"
     with pytest.raises(Unencodable, match=message):
         kit.call(Meter("m").step)
-    assert kit.entity(Meter, "m") == {"name": "m", "count": 1}
+    assert kit.entity(Meter, "m") == kit.entity(Meter, Meter("m")) == {"name": "m", "count": 1}
 
 
 def test_context_is_known_inside_only() -> None:

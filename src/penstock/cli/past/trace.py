@@ -5,7 +5,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli.options import AppOptions, JsonOption, PresentCodeOption, RequestIdArgument
-from penstock.cli.output import counted, folding_table, print_result, utc_text
+from penstock.cli.output import counted, folding_table, folding_tree, print_result, utc_text
 from penstock.cli.remote import RemoteOptions
 from penstock.cli.value_text import (
     SIDES,
@@ -117,7 +117,7 @@ def _show(trace_: dict[str, Any], console: "Console") -> None:
             style="yellow",
         )
     if trace_["root"] is not None:
-        console.print(_tree(trace_["root"]))
+        console.print(folding_tree(_tree(trace_["root"])))
     if trace_["cascade"] is not None:
         show_cascade(trace_["cascade"], console)
     if trace_["entities"]:
@@ -227,7 +227,7 @@ def show_cascade(cascade: dict[str, Any], console: "Console") -> None:
         branches[step["number"]] = _add_step(branches.get(step["parent"], tree), step)
     _leave_out(tree, cascade["steps_left_out"], "workflow steps")
     _add_later(tree, cascade)
-    console.print(tree)
+    console.print(folding_tree(tree))
     for difference in cascade["differences"]:
         recorded, replayed = (_side(difference[side]) for side in ("recorded", "replayed"))
         text = f"{difference['place']}, {difference['part']}: recorded {recorded}, in this run {replayed}"

@@ -142,13 +142,13 @@ class _Analysis:
             return msgspec.structs.replace(described, internal=name in entity.internal)
         # Private, or a property: known by its source alone.
         plain = signature_of(function)
-        parameters = {each.name: each.annotation for each in list(plain.parameters.values())[1:]}
+        parameters = _annotations_of(list(plain.parameters.values())[1:])
         is_property = isinstance(inspect.getattr_static(entity.cls, name, None), property)
         returns, where = type_text(plain.return_annotation), _place(function)
         return Method(name, shown(parameters), returns, False, where, is_property)  # noqa: FBT003 -- not readonly
 
     def _described(self, name: str, signature: Signature, function: FunctionType) -> Method:
-        parameters = {each.name: each.annotation for each in signature.parameters.values()}
+        parameters = _annotations_of(signature.parameters.values())
         returns = type_text(signature.returns, self._names)
         if name == _CREATE:
             returns = signature.name.partition(".")[0]
@@ -276,6 +276,12 @@ def _declared(this: tuple[Value, ...], parameters: Iterable[Parameter]) -> Argum
         else:
             named[parameter.name] = value
     return Arguments(this, named, rest)
+
+
+def _annotations_of(parameters: Iterable[Parameter]) -> dict[str, Any]:
+    """Return the types of parameters by their names, with the stars of those that take the other arguments."""
+    stars: dict[object, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+    return {f"{stars.get(each.kind, '')}{each.name}": each.annotation for each in parameters}
 
 
 def _members_of(entity: EntityType) -> list[str]:
