@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from penstock.base.ids import Epoch
+from penstock.log.clock import ClockSteps
 from penstock.model.waiting_effect import WaitingEffect, decode_waiting_effect
 
 _CACHE_KB: Final = 8_192
@@ -105,6 +106,7 @@ class Queue:
             claim: The name of this process, which is in the rows of `once=True` effects that it has begun.
         """
         self._claim = claim
+        self._clock = ClockSteps()
         self._owners: dict[tuple[Status, str], str] = {}  # whose turn was last
         # A look at an empty part of the index costs as much as an effect, and there is a look for each call that ends.
         self._empty: set[Status] = set()
@@ -284,6 +286,10 @@ class Queue:
 
     def wake(self, now_us: int) -> int | None:
         """Let the effects that are due be called; return when the next one is due, None if none is."""
+        if step_us := self._clock.step_us():  # the pauses stay as long as they were
+            later = "UPDATE effects SET due_us = due_us + ? WHERE status = 1"
+            self._connection.execute(later, (step_us,))
+            self._next_us = 0
         if self._next_us is None or now_us < self._next_us:
             return self._next_us
         self._empty.discard(Status.RETRY)

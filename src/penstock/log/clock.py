@@ -34,6 +34,24 @@ def time_after(earlier_us: int, clock_us: Callable[[], int] = wall_clock_us) -> 
     return earlier_us if 0 < earlier_us - now_us <= _DIFFERENCE_S * 1_000_000 else now_us
 
 
+class ClockSteps:
+    """The steps of the machine's clock since an earlier look."""
+
+    def __init__(self) -> None:
+        self._ahead_us = self._ahead()
+
+    def step_us(self) -> int:
+        """Return how far the clock has jumped since the last look, negative if it was set back; 0 for a minute or less."""
+        before, self._ahead_us = self._ahead_us, self._ahead()
+        step_us = self._ahead_us - before
+        return step_us if abs(step_us) > _DIFFERENCE_S * 1_000_000 else 0
+
+    @staticmethod
+    def _ahead() -> int:
+        """Return how far the machine's clock is ahead of a clock without jumps."""
+        return wall_clock_us() - time.monotonic_ns() // 1000
+
+
 def no_jump(_seconds: int) -> None:
     """Do nothing about a jump of the clock."""
 

@@ -36,10 +36,12 @@ class ClockJumps(msgspec.Struct, frozen=True):
     Attributes:
         count: How many were noted; each process counts for itself.
         newest: The last one that was noted; None without one.
+        ahead_s: The seconds of the longest jump ahead; 0 without one.
     """
 
     count: int = 0
     newest: ClockJump | None = None
+    ahead_s: int = 0
 
     def __str__(self) -> str:
         if self.newest is None:
@@ -60,7 +62,8 @@ def note_jump(data: Path, seconds: int) -> None:
 def clock_jumps(data: Path) -> ClockJumps:
     """Return the jumps that were noted in a data directory."""
     jumps = list(_file(data).newest())
-    return ClockJumps(len(jumps), jumps[0] if jumps else None)
+    ahead_s = max((jump.seconds for jump in jumps), default=0)
+    return ClockJumps(len(jumps), jumps[0] if jumps else None, max(0, ahead_s))
 
 
 def _file(data: Path) -> LineFile[ClockJump]:

@@ -33,6 +33,7 @@ from penstock.model.application import App
 from penstock.model.control import files_of
 from penstock.orders.order import waiting_controls
 from penstock.process import logs
+from penstock.process.clock_jumps import clock_jumps
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import Fault
@@ -142,7 +143,9 @@ def _forget(
     config: Config, journal: Journal, snapshots: Snapshots, reached: StepObserver
 ) -> retention.RetentionDecision:
     """Remove old epochs that no lease keeps, and surplus snapshots and source archives."""
-    verdict = retention.decide(config, journal, snapshots, wall_clock_us())
+    # Nothing brings a forgotten epoch back, so no age is longer than it is without the jumps of the clock.
+    now_us = wall_clock_us() - clock_jumps(config.data).ahead_s * 1_000_000
+    verdict = retention.decide(config, journal, snapshots, now_us)
     if verdict.base is not None:
         journal.forget(Epoch(verdict.base + 1), reached)
     most = config.history.snapshots_max

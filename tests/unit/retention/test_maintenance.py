@@ -18,6 +18,7 @@ from penstock.cli.main import execute
 from penstock.errors import OperationalError
 from penstock.journal.api import CompactionPolicy
 from penstock.log.api import Entry
+from penstock.process.clock_jumps import note_jump
 from penstock.process.config import Config, HistoryConfig, ViewConfig
 from penstock.process.data_directory import DataDirectory
 from penstock.process.fault import MAINTENANCE_STEPS
@@ -131,6 +132,24 @@ def test_each_bound_forgets_what_exceeds_it(
     for epoch, expected in truth.items():
         if epoch >= done.first - 1:
             assert kept.states(epoch) == expected
+
+
+def test_a_clock_that_has_jumped_ahead_forgets_no_epoch(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing brings an epoch back: what is old by the wrong time alone stays, until an operator deletes the file of jumps."""
+    for _ in range(3):
+        kept.maintain()
+        kept.grow(10)
+    note_jump(kept.data, 3 * 86_400)
+    note_jump(kept.data, -60)
+    last = kept.journal.last()
+    assert last is not None
+    ahead_us = last.time_us + 3 * 86_400_000_000
+    monkeypatch.setattr("penstock.retention.maintenance.wall_clock_us", lambda: ahead_us)
+    assert kept.maintain(keep_s=86_400).first == 0
+    (kept.data / "run" / "clock-jumps.jsonl").unlink()
+    assert kept.maintain(keep_s=86_400).first > 0
 
 
 @pytest.mark.parametrize("holder", ["savepoint", "lease", "view", "replies"])

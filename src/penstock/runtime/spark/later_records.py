@@ -20,12 +20,15 @@ import pyarrow as pa
 from penstock.base.ids import Lsn, RequestId
 from penstock.journal.api import Commit, Journal, PartKind
 from penstock.log.api import Entry, Log
-from penstock.log.clock import time_after, wall_clock_us
+from penstock.log.clock import ClockSteps, time_after, wall_clock_us
 from penstock.model.control import is_control
 from penstock.model.request import NOT_CUT, cut_of
 
 _PAUSE: Final = 1.5
 """The time of other records, for each second of an epoch that continues a cascade: its changes cost time afterwards, too."""
+
+_PAUSE_MAX_US: Final = 60_000_000
+"""A longer time until a record that continues a cascade is no pause."""
 
 _BATCH: Final = 10_000
 """Records of the log that are looked at together."""
@@ -56,6 +59,9 @@ class LaterRecords:
         # The records that continue cascades and have not run, in their order; the first may be in the log already.
         self._rests = deque(rest.request_id for _, rest in rests)
         self._free_us = max((due for due, _ in rests), default=0)  # when the next one may come
+        self._clock = ClockSteps()
+        # The first one is due within the pause of one epoch, unless the clock was set back since.
+        self._is_set_back = bool(rests) and rests[0][0] > wall_clock_us() + _PAUSE_MAX_US
         if (
             last is not None
         ):  # an earlier driver may have died before it appended them; the log drops what it has
@@ -79,6 +85,8 @@ class LaterRecords:
         if commit is None:
             return
         now_us = wall_clock_us()
+        if self._clock.step_us() < 0 or self._is_set_back:
+            self._go_on(now_us)
         at_once, continuing = self._divided(commit, now_us)
         # Behind an epoch of other callers the next one waits until it is due: those who send one request after the
         # other leave the log empty for a moment after each epoch.
@@ -94,6 +102,12 @@ class LaterRecords:
             self._log.schedule(entry, self._free_us, limited=False)
             self._rests.append(entry.request_id)
         self._owed = None
+
+    def _go_on(self, now_us: int) -> None:
+        """Append the scheduled records, which are due by a clock that was set back since: else they wait for as long as it went."""
+        self._free_us, self._is_set_back = now_us, False
+        for rest in self._rests:
+            self._log.append_scheduled(rest, now_us)
 
     def _has_continued(self, commit: Commit) -> bool:
         """Forget the records that have run by now, and say whether there are any."""
