@@ -71,6 +71,7 @@ from penstock.model.route import VERBS
 from penstock.process import presence
 from penstock.process.config import Config, GatewayConfig
 from penstock.process.data_directory import DataDirectory
+from penstock.process.large_pages import HEAP
 from penstock.process.open_files import connections_within
 from penstock.process.process_limits import keep_present_objects
 from penstock.process.serving import serving, until_stopped
@@ -357,6 +358,7 @@ _log = logging.getLogger(__name__)
 
 BACKLOG: Final = 4_096
 _LAST_ANSWERS_S: Final = 2.0
+_HEAP_S: Final = 5.0
 UNSET: Final = Path()
 _REACHED_AT: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- names, binding to none
 
@@ -387,6 +389,7 @@ async def _serve(
         nursery = ReaderNursery()
         assembly = await assemble(app, spec, config, nursery, more=more)
         keeping = asyncio.create_task(assembly.connections.keep_room(settings.port))
+        enlarging = asyncio.create_task(_enlarge_pages())
         server = server_of(assembly.served, settings, assembly.connections.most)
         try:
             async with serving(
@@ -414,8 +417,17 @@ async def _serve(
                         await assembly.gateway.drain(_LAST_ANSWERS_S)
         finally:
             keeping.cancel()
+            enlarging.cancel()
             await assembly.close()
             await asyncio.to_thread(nursery.close)
+
+
+async def _enlarge_pages() -> None:
+    """Look after the heap of this process in a thread, since requests wait for the event loop."""
+    while True:
+        await asyncio.sleep(_HEAP_S)
+        if HEAP.is_due:
+            await asyncio.to_thread(HEAP.after_work)
 
 
 def _announce(announcement: presence.Announcement, deployment: Deployment) -> None:

@@ -12,6 +12,7 @@ from penstock.log.api import Log
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
+from penstock.process.large_pages import HEAP
 from penstock.process.metrics import DriverMetrics
 from penstock.process.reports import ReportWriter
 from penstock.process.status import status_of
@@ -78,6 +79,7 @@ def serve(
     data = settings.data
     runtime.on_epoch.append(ReportWriter(data).take)
     runtime.on_epoch.append(DriverMetrics(data).take)
+    runtime.on_epoch.append(lambda _: HEAP.after_work())
     try:
         with abandoned_at_stop(runtime, stop):
             runtime.start()

@@ -25,6 +25,7 @@ from typing import IO, Final, NoReturn
 from penstock.deployment.loading import load_app
 from penstock.files.private import keep_private
 from penstock.process import logs
+from penstock.process.large_pages import HEAP
 from penstock.process.process_limits import (
     end_with_parent,
     keep_libraries_single,
@@ -243,6 +244,7 @@ def _serve(settings: ReaderSettings, questions: IO[bytes], answers: IO[bytes]) -
                 _send(answers, message)
         else:
             _send(answers, encoded(app, settings.sizes, question))
+        HEAP.after_work()
 
 
 def _end_child() -> None:

@@ -26,6 +26,7 @@ from penstock.files.shared_root import be_patient
 from penstock.model.request import Failure
 from penstock.process import logs
 from penstock.process.held_lines import WORKER, hold_lines
+from penstock.process.large_pages import HEAP
 from penstock.process.metrics import count_store_requests
 from penstock.process.process_limits import offer_this_process
 from penstock.runtime.spark import messages
@@ -111,6 +112,7 @@ def _tidy_up() -> None:
             gc.unfreeze()
             gc.collect()
             gc.freeze()
+    HEAP.after_work()
 
 
 def _described(error: BaseException, *, loaded: bool) -> tuple[type[PenstockError], str]:
