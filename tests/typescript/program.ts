@@ -113,6 +113,8 @@ async function main(): Promise<void> {
     await (async () => await client.Loaf.create("half \ud800"))().catch(message),
     await client.Loaf("rye").count({ timeoutMs: given as unknown as number }),
     await client.Loaf("rye").count({ timeoutMs: "5" as unknown as number }).catch(message),
+    await client.Loaf("rye").count({ timeoutMS: 5 } as unknown as { timeoutMs: number }).catch(message),
+    await (async () => new Client(url, { retrys: 1 } as unknown as { retries: number }))().catch(message),
   ];
   const big: bigint = await new Big(url, { key }).Loaf("rye").grains();
   told["grains"] = big.toString();

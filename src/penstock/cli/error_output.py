@@ -5,6 +5,7 @@ holds nothing else. Exit codes and the keys of the object are stable. Every code
 advice.
 """
 
+import errno
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -102,6 +103,17 @@ ADVICE: Final = {
 }
 """The next step for each code."""
 
+_ENVIRONMENT: Final = {
+    errno.EACCES: "Give this user the right to it, or run the command as its owner.",
+    errno.EPERM: "Give this user the right to it, or run the command as its owner.",
+    errno.EROFS: "Make the disk writable again: the system has mounted it for reading only, perhaps after a failure of the disk.",
+    errno.EIO: "The disk has failed: see the messages of the system.",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n, or LimitNOFILE of systemd).",
+    errno.ENFILE: "Raise the limit on open files of the machine (fs.file-max).",
+    errno.ENOMEM: "Let the machine have more memory, or this user a higher limit (ulimit -v).",
+}
+"""The next step for each error of the system that no code of Penstock causes."""
+
 _MAKE_SPACE: Final = "Make space on this disk, and try again; no acknowledged request is lost."
 
 
@@ -115,6 +127,10 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
 
     if isinstance(error, OSError) and error.errno in FULL:
         return ErrorDescription(OperationalError.code, _full_text(error), _MAKE_SPACE, OTHER_ERROR)
+    if isinstance(error, OSError) and (hint := _ENVIRONMENT.get(error.errno or 0)):
+        where = f": {error.filename}" if error.filename else ""
+        text = f"{error.strerror}{where}"
+        return ErrorDescription(OperationalError.code, text, hint, OTHER_ERROR)
     if isinstance(error, PenstockError):
         usual = USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
         code, message = error.code, str(error)

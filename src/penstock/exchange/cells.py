@@ -106,6 +106,8 @@ class Cells:
         if self.form is CellForm.TEXT and self._is_csv and not self._may_be_none:
             cells = ["" if cell is None else cell for cell in cells]
         is_strict = self.form is not CellForm.NUMBER or not is_text
+        if self._plain is float and any(map(_is_rounded, cells)):
+            raise Misread("a float cannot hold a cell")
         made: list[Any] = self._every.converted(cells, strict=is_strict)
         return made
 
@@ -117,6 +119,8 @@ class Cells:
         """
         if cell is None and self.form is CellForm.TEXT and self._is_csv and not self._may_be_none:
             cell = ""
+        if self._plain is float and _is_rounded(cell):
+            raise Misread(f"a float cannot hold {cell}, only {float(cell)!r}")
         is_strange = self._plain is float and cell in _FLOATS
         if isinstance(cell, str) and (self.form is CellForm.JSON or is_strange):
             return self.of_json(_encode(cell) if is_strange else cell.encode())
@@ -166,6 +170,11 @@ class Cells:
         """Return the column of Parquet."""
         is_number = self.arrow == pa.int64()
         return pa.field(self.name, pa.string() if wide and is_number else self.arrow)
+
+
+def _is_rounded(cell: Any) -> bool:
+    """Say whether a cell is an integer that no float equals; a column of integers has a type, unlike a number of JSON or CSV."""
+    return type(cell) is int and float(cell) != cell
 
 
 def shown(cell: Any) -> str:

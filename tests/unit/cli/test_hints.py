@@ -1,7 +1,9 @@
 """Hints lead where they say: the commands, options and settings that messages name exist."""
 
 import ast
+import errno
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,3 +156,15 @@ def test_error_of_an_application_controls_no_terminal(capsys: pytest.CaptureFixt
     """The text of an exception is shown with its control characters escaped, and with its lines."""
     show(describe(Aborted("a\x1b[31mb\rc\nd")))
     assert "error [aborted] a\\x1b[31mb\\rc\nd\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [(errno.EROFS, "writable"), (errno.EACCES, "right"), (errno.EMFILE, "ulimit -n")],
+)
+def test_an_error_of_the_system_is_no_defect(number: int, hint: str) -> None:
+    """It says what the system refuses, where, and the remedy; --debug would show nothing more."""
+    shown = describe(OSError(number, os.strerror(number), "/data/run/supervisor.lock"))
+    assert (shown.code, shown.exit_code) == ("operational", 1)
+    assert shown.message == f"{os.strerror(number)}: /data/run/supervisor.lock"
+    assert hint in shown.hint

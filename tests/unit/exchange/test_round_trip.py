@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -143,3 +144,19 @@ def test_code_of_a_record_fails_its_row_alone(tmp_path: Path, file_format: FileF
     made = [text for each in rows.states(opened) for text in each.texts]
     assert made == ["a"]
     assert [(each.row, each.column, each.reason) for each in rows.misfits] == [(2, "value", "3")]
+
+
+def test_a_column_of_integers_gives_no_rounded_float(tmp_path: Path) -> None:
+    """A value never changes its meaning: the row of an integer that no float equals is refused, all others are taken."""
+    entity_type = class_of(float | None)
+    values = [1, 2**53, 2**53 + 1, None, -(2**53) - 1, 2**60]
+    column = pa.array(values, pa.int64())
+    pq.write_table(pa.table({"name": list("abcdef"), "value": column}), tmp_path / "file")
+    rows = StatesOfRows(App("again", entity_type.cls), entity_type, Limits(), "test")
+    source = open_source(str(tmp_path / "file"), rows.names, FileFormat.PARQUET)
+    rows.check_columns(source)
+    made = [text for each in rows.states(source) for text in each.texts]
+    assert made == ["a", "b", "d", "f"]
+    told = [misfit.reason for misfit in rows.misfits]
+    assert told[0] == "a float cannot hold 9007199254740993, only 9007199254740992.0"
+    assert len(told) == 2

@@ -265,6 +265,10 @@ def test_a_program_without_types_is_told_too(told: dict[str, object]) -> None:
     )
     assert type(refused[2]) is int
     assert refused[3] == "TypeError: timeoutMs is a number of milliseconds, 0 or more, and not 5"
+    assert str(refused[4]).startswith(
+        "TypeError: there is no option timeoutMS; there are requestId, "
+    )
+    assert str(refused[5]).startswith("TypeError: there is no option retrys; there are key, ")
 
 
 def test_streams_and_tables(told: dict[str, object]) -> None:

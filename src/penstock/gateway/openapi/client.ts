@@ -274,6 +274,15 @@ interface Asked {
   connection?: AbortController;
 }
 
+const CLIENT_OPTIONS = ["key", "timeoutMs", "retries", "fresh", "fetch"];
+const OPERATION_OPTIONS = ["requestId", "timeoutMs", "signal", "delayS", "from", "where", "after", "asOf"];
+
+/** Refuse an option that no operation has: a misspelt one would be ignored. */
+function checkNames(options: object, known: string[]): void {
+  const unknown = Object.keys(options).find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new TypeError(`there is no option ${unknown}; there are ${known.join(", ")}`);
+}
+
 /** The way to the gateway: sends a request again, with the same id, until its answer is final. */
 class Gateway {
   /** The newest epoch that an answer has named. */
@@ -282,6 +291,7 @@ class Gateway {
   readonly #options: ClientOptions;
 
   constructor(url: string, options: ClientOptions) {
+    checkNames(options, CLIENT_OPTIONS);
     this.#url = url.replace(/\/+$/, "");
     this.#options = options;
   }
@@ -410,6 +420,7 @@ class Gateway {
   /** Send a request until its response is final, or no time or attempt is left; return the response. */
   async #received(asked: Asked, options: SendOptions, endMs: number): Promise<Response> {
     // The types refuse these options, too, but a program in JavaScript has no types.
+    checkNames(options, OPERATION_OPTIONS);
     if (options.requestId !== undefined && options.requestId !== asked.requestId) {
       throw new TypeError(`${asked.verb} ${asked.path} takes no requestId: only calls and sends have one`);
     }
