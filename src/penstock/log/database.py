@@ -151,6 +151,11 @@ INSERT INTO followed VALUES (1, x'', 0, 0, x'')
 """What a copy has besides a log: how far it has read the topic, what is incomplete, and what came of each order."""
 
 _NO_POSITION: Final = (1 << 63) - 1
+_END: Final = (  # the start is the end of a log that was truncated to nothing
+    "SELECT coalesce((SELECT first + records FROM block ORDER BY first DESC LIMIT 1), start) "
+    "FROM position"
+)
+_SCHEDULED: Final = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'scheduled'), 0)"
 INSERT_BLOCK: Final = "INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _NEWEST_APPEND: Final = """
 SELECT appended_s FROM block WHERE first = (SELECT max(first) FROM block)
@@ -486,10 +491,9 @@ def _reached(connection: sqlite3.Connection) -> int:
 
     Each acknowledgement increases the sum, and nothing decreases it.
     """
-    (scheduled,) = connection.execute(
-        "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'scheduled'), 0)"
-    ).fetchone()
-    return int(end_of(connection) + scheduled)
+    # In one statement: each takes longer than its work, and every append waits for this one.
+    (reached,) = connection.execute(f"SELECT ({_END}) + {_SCHEDULED}").fetchone()
+    return int(reached)
 
 
 def newest_append_s(connection: sqlite3.Connection) -> int | None:
@@ -519,11 +523,7 @@ def start_of(connection: sqlite3.Connection) -> Lsn:
 
 def end_of(connection: sqlite3.Connection) -> Lsn:
     """Return the position after the newest record."""
-    # The start is the end of a log that was truncated to nothing.
-    (end,) = connection.execute(
-        "SELECT coalesce((SELECT first + records FROM block ORDER BY first DESC LIMIT 1), start) "
-        "FROM position"
-    ).fetchone()
+    (end,) = connection.execute(_END).fetchone()
     return Lsn(end)
 
 

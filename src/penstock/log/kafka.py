@@ -587,7 +587,7 @@ class KafkaLog(SqliteLog):
                 pending.due_us = call.due_us
                 calls.append(pending)
             counts.append(len(each.order.calls))
-        admitted, outcomes = self._admit(connection, calls, time_s)
+        admitted, outcomes = self._admit(connection, calls, end_of(connection), time_s)
         self._index.learn(list(admitted.fresh), admitted.first, time_s)
         remaining = iter(outcomes)
         for each, count in zip(sent, counts, strict=True):

@@ -801,8 +801,9 @@ class SqliteLog:
         now_s = self._now_s()
         with self._index_lock:
             with self._database.writing() as connection:
-                self._index.refresh(connection, end_of(connection), now_s)
-                admitted, outcomes = self._admit(connection, group, now_s)
+                end = end_of(connection)
+                self._index.refresh(connection, end, now_s)
+                admitted, outcomes = self._admit(connection, group, end, now_s)
             # Only after the commit: an id of a transaction that was undone must not count as known.
             self._index.learn(list(admitted.fresh), admitted.first, now_s)
         for call, outcome in zip(group, outcomes, strict=True):
@@ -811,9 +812,9 @@ class SqliteLog:
         self._appended_up_to(admitted.end, records, size)
 
     def _admit(
-        self, connection: sqlite3.Connection, group: Sequence[PendingAppend], now_s: int
+        self, connection: sqlite3.Connection, group: Sequence[PendingAppend], end: Lsn, now_s: int
     ) -> tuple[Deduplicator, list[list[Lsn] | RequestConflict]]:
-        """Append and schedule a group within a transaction; return also the outcome of each call.
+        """Append and schedule a group within a transaction, from `end` on; return also the outcome of each call.
 
         The index knows all ids up to the end, and the caller lets it learn those of the group.
         """
@@ -822,7 +823,7 @@ class SqliteLog:
             self._index.seen(connection, id_hashes, now_s),
             schedule.find(connection, id_hashes, str(self._path)),
             partial(self._is_same, connection),
-            end_of(connection),
+            end,
             now_s,
         )
         outcomes = [admitted.outcome(call) for call in group]
