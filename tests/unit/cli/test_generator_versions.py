@@ -1,5 +1,6 @@
 """Generators go on with the code of a deployment when the gateway serves it, and end if it lacks them."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,29 @@ class Port:
     def appended(self, request_id: str) -> Appended:
         """Say whether an atom is kept."""
         return Appended.KNOWN if request_id in self.atoms else Appended.NEVER
+
+
+def test_a_clock_that_is_set_back_stops_no_generator(
+    tmp_path: Path, kept_imports: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pace is that of a clock without jumps; it would wait for as long as the machine's clock went back."""
+    assert kept_imports is None
+    text = TICKS.replace("atom_size=1", "atom_size=1, per_second=1_000.0")
+    source = write_version(tmp_path / "code", "paces", text.format(offset=0, end=4, names=["a"]))
+    port, looks = Port(), 0
+    now_ns = time.time_ns()
+
+    def wait(seconds: float) -> bool:
+        nonlocal looks
+        looks += 1
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns - looks * 3_600_000_000_000)
+        time.sleep(min(seconds, 0.01))
+        return looks > 1_000
+
+    runner = GeneratorRunner(load_app(str(source)), port)
+    display = generate._ProgressDisplay(None, is_quiet=True)
+    generate._run(runner, wait, display, None)
+    assert len(port.atoms) == 4
 
 
 def test_generators_follow_a_served_deployment(

@@ -21,7 +21,6 @@ from penstock.cli.options import AppOptions, JsonOption, SupervisedOption
 from penstock.cli.output import folding_table, print_result
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError, Gone, OperationalError, PenstockError, RequestError
-from penstock.log.clock import wall_clock_us
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -197,8 +196,8 @@ class _Generating:
             try:
                 following = _run(runner, self._wait, self._progress, versions)
             finally:
-                self._progress.save([*self._ended, *runner.states(wall_clock_us())])
-            return following, runner.states(wall_clock_us())
+                self._progress.save([*self._ended, *runner.states(_now_us())])
+            return following, runner.states(_now_us())
 
     def _leave_missing(self, app: "App", states: "Sequence[GeneratorState]", number: int) -> None:
         """End the generators that a version does not have."""
@@ -295,6 +294,11 @@ class _ProgressDisplay:
         )
 
 
+def _now_us() -> int:
+    """Return the time of a clock without jumps: one that is set back would stop generators for as long as it went."""
+    return time.monotonic_ns() // 1000
+
+
 def _run(
     runner: "GeneratorRunner",
     wait: Wait,
@@ -313,7 +317,7 @@ def _run(
     while not wait(0):
         if versions is not None and (app := versions.look()) is not None:
             return app
-        now_us = wall_clock_us()
+        now_us = _now_us()
         moved = runner.step(None, now_us) is not None
         progress.look(runner, now_us)
         if moved:

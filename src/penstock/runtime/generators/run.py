@@ -59,7 +59,7 @@ class GeneratorRun:
     Attributes:
         status: Whether it is running, is finished or has failed.
         atoms: The number of its atoms that are on the stream.
-        due_us: The time of the next atom, in microseconds since the Unix epoch.
+        due_us: The time of the next atom, in microseconds of the clock of the caller.
         cause: The exception of its source, if it has failed.
     """
 
