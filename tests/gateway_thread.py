@@ -19,6 +19,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
 from granian._granian import ListenerSpec
 
 from benchmarks.harness.ports import free_port
@@ -35,6 +36,8 @@ from penstock.process.serving import serving
 from tests.serial_driver import SerialDriver
 
 HOST = "127.0.0.1"
+_PATIENCE = httpx._config.DEFAULT_TIMEOUT_CONFIG  # 5 s, which an answer may take on a busy machine
+_PATIENCE.connect = _PATIENCE.read = _PATIENCE.write = _PATIENCE.pool = 60.0
 
 
 def _surroundings() -> object:

@@ -120,7 +120,7 @@ def test_commands_of_the_readme_run(
             look_s=LOOK_S,
         )
         question = {"questions": [{"view": "changes", "sql": "SELECT 1"}]}
-        refused = httpx.post(f"{gateway}/at", json=question)
+        refused = httpx.post(f"{gateway}/at", json=question, timeout=60)
         assert refused.is_client_error
         assert "answers no questions" in refused.text
         listed = json.loads(call("view", "list", "pantry", "--json"))

@@ -149,11 +149,11 @@ def ask(piece: str, store: Store, names: dict[str, Any]) -> dict[str, Any]:
 
 def sent(piece: str, url: str, session: str) -> httpx.Response:
     if piece.startswith("GET "):
-        return httpx.get(url + piece.removeprefix("GET "))
+        return httpx.get(url + piece.removeprefix("GET "), timeout=60)
     words = shlex.split(piece)
     (address,) = [word for word in words if word.startswith("http:")]
     path = re.sub(r"^/at/.+", f"/at/{session}", urlsplit(address).path)
     if "-X" in words:
-        return httpx.request(words[words.index("-X") + 1], url + path)
+        return httpx.request(words[words.index("-X") + 1], url + path, timeout=60)
     headers = dict([words[words.index("-H") + 1].split(": ")])
-    return httpx.post(url + path, content=words[words.index("-d") + 1], headers=headers)
+    return httpx.post(url + path, content=words[words.index("-d") + 1], headers=headers, timeout=60)

@@ -63,7 +63,7 @@ def test_closing_wakes_a_loop_that_waits_over_tls(secure: RunningGateway) -> Non
     thread.start()
     wait_for(lambda: getgeneratorstate(following) == GEN_RUNNING, "the wait for a state")
     client.close()
-    thread.join(10)
+    thread.join(60)
     assert (thread.is_alive(), rest) == (False, [])
 
 

@@ -272,7 +272,7 @@ def test_a_loop_ends_with_break_and_with_its_client(served: tuple[Store, Running
     wait_for(lambda: seen or client._pool._streams, "the connection")
     wait_for(lambda: client.epoch >= 0, "the first state")
     client.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     with pytest.raises(RuntimeError, match="this client is closed"):
         client.subscribe("Jar", "end")

@@ -155,7 +155,7 @@ def test_a_fork_syncs_with_threads_of_its_own(files: dict[Path, bytes]) -> None:
     sync_all(files)
     fork = os.fork()
     if not fork:
-        signal.alarm(20)
+        signal.alarm(120)
         sync_all(files)
         os._exit(os.EX_OK)
     assert os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) == os.EX_OK

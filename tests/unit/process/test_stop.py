@@ -7,17 +7,17 @@ import pytest
 from penstock.process.stop import Stop
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_signal_may_come_in_the_middle_of_a_wait() -> None:
     """A handler runs in the main thread, which may hold the lock of the event: it must not wait for that."""
     with Stop() as stop:
         with stop.wanted._cond:  # type: ignore[attr-defined]
             signal.raise_signal(signal.SIGTERM)
             assert not stop.wanted.is_set()
-        assert stop.wanted.wait(10)
+        assert stop.wanted.wait(60)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_the_second_signal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts as the second one also if the first one has told nobody yet."""
     ended: list[int] = []
@@ -28,4 +28,4 @@ def test_the_second_signal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> 
             assert ended == []
             signal.raise_signal(signal.SIGINT)
         assert ended == [0, 130]
-        assert stop.wanted.wait(10)
+        assert stop.wanted.wait(60)
