@@ -20,5 +20,5 @@ def view_process(spec: str, data: Path) -> Iterator[None]:
             wait_for(lambda: presence.find(data, "view") or view.poll() is not None, "the view")
             yield
         finally:
-            _, messages = view.communicate(timeout=60)
+            _, messages = view.communicate(timeout=300)
     assert view.returncode == 0, messages

@@ -44,7 +44,7 @@ def test_waiting_process_loses_the_key(tmp_path: Path) -> None:
         assert child.stdout.readline() == "Countess Lovelace\n"
         persons.order(ADA)
         persons.run()
-        told, _ = child.communicate("\n", timeout=60)
+        told, _ = child.communicate("\n", timeout=300)
     assert told == "erased\nBabbage\n"
     (made,) = persons.certificates()
     assert made.subject == ADA

@@ -154,7 +154,7 @@ def test_signal_asks_to_stop(one: signal.Signals) -> None:
     """The first signal only asks: the process ends in good order."""
     with started("alone") as process:
         process.send_signal(one)
-        assert process.communicate(timeout=30)[0] == "wanted\n"
+        assert process.communicate(timeout=300)[0] == "wanted\n"
         assert process.returncode == 0
 
 
@@ -165,7 +165,7 @@ def test_second_signal_ends_at_once() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "wanted\n"
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert (out, err) == (
             "at once\n",
             "stopped at once; the next start goes on from the last commit\n",
@@ -176,5 +176,5 @@ def test_second_signal_ends_at_once() -> None:
 def test_end_of_input_asks_a_supervised_process_to_stop() -> None:
     """A process whose supervisor is gone ends by itself."""
     with started("supervised") as process:
-        assert process.communicate(timeout=30)[0] == "wanted\n"
+        assert process.communicate(timeout=300)[0] == "wanted\n"
         assert process.returncode == 0

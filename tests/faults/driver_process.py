@@ -83,7 +83,7 @@ class DriverProcess:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        self._reader.join(timeout=60)
+        self._reader.join(timeout=300)
         stdout.close()
         with contextlib.suppress(BrokenPipeError):
             stdin.close()
@@ -136,7 +136,7 @@ class DriverProcess:
     def wait_end(self, deadline_s: float = DEADLINE_S) -> int:
         """Return how it ended, when all that ran below it has ended too."""
         code = int(self._process.wait(deadline_s))
-        self._reader.join(timeout=60)
+        self._reader.join(timeout=300)
         for one in self._below.values():
             wait_for(partial(_ended, one), f"the end of {one}", deadline_s)
         return code

@@ -101,7 +101,7 @@ def history(path: Path) -> list[Commit]:
 def test_full_disk_commits_nothing_and_passes(tmp_path: Path) -> None:
     """Without space, write, commit and checkpoint say why and leave nothing; with space, go on."""
     process = start(FULL_DISK, tmp_path)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, "")
     for line, doing in zip(
         output.splitlines(), ["write part", "commit epoch 0", "write a checkpoint"], strict=True
@@ -123,7 +123,7 @@ def test_rival_processes_share_creation_and_fence_each_other(tmp_path: Path) -> 
         rival.stdin.write("\n")
         rival.stdin.flush()
     for rival in rivals:
-        output, errors = rival.communicate(timeout=60)
+        output, errors = rival.communicate(timeout=300)
         assert (rival.returncode, errors) == (0, "")
         outputs.append([int(word) for word in output.split()])
     assert len(identities) == 1

@@ -65,7 +65,7 @@ from penstock.process.guard import Guard
 from penstock.runtime.spark.quarantine import Quarantine
 from tests.faults.poison import app
 
-limits, state = Limits(time_ms=200, wall_ms=500), {}
+limits, state = Limits(time_ms=200, wall_ms=2_000), {}
 executor = Executor(app, state.get, limits)
 one = app.entities["Account"].of_text("one")
 
@@ -110,7 +110,7 @@ def run_local(how: str) -> subprocess.CompletedProcess[str]:
         check=False,
         cwd=TOP,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -239,7 +239,9 @@ def test_a_worker_of_a_handler_in_c_dies_once(tmp_path: Path, how: str) -> None:
     watchdog = Watchdog(tmp_path, stuck_s=1_000)
     watchdog.start()
     command = [sys.executable, "-c", GUARDED, str(path), how]
-    codes = [subprocess.run(command, cwd=TOP, check=False, timeout=60).returncode for _ in range(2)]
+    codes = [
+        subprocess.run(command, cwd=TOP, check=False, timeout=300).returncode for _ in range(2)
+    ]
     watchdog.stop()
     assert codes[0] in (-signal.SIGPROF, -signal.SIGKILL)
     assert codes[1] == 0

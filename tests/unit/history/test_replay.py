@@ -135,7 +135,7 @@ def test_debugger_stops_in_the_handler_with_the_state_of_the_moment(tmp_path: Pa
         input="p self.stock, amount\np __name__\nc\n",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,7 @@ def another(data: Path, role: str) -> "subprocess.Popen[str]":
 
 
 def end(process: "subprocess.Popen[str]") -> None:
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
 
 
 def files(data: Path) -> list[str]:
