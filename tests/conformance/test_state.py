@@ -14,6 +14,8 @@ from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partiti
 from penstock.errors import StateUnavailable
 from penstock.state.api import Change, State
 from penstock.state.digest import digest_of_items, digest_of_mapping
+from penstock.state.environment import DATA_FILE
+from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbState
 from penstock.state.partition_spec import PartitionSpec
 from penstock.state.stores import owned_mask
@@ -170,6 +172,34 @@ def test_two_objects_of_one_process_share_a_store(tmp_path: Path) -> None:
     first.close()
     assert content(second) == {key("a"): b"1"}
     second.close()
+
+
+def test_rewritten_store_has_the_same_rows_in_fewer_pages(tmp_path: Path) -> None:
+    """Rows that came between those of an earlier epoch leave half-full pages; written again, the store has full ones."""
+    path = tmp_path / "store"
+    state, other = (LmdbState(path, "journal", boot_id=BOOT) for _ in range(2))
+    texts = [f"{number:05}" for number in range(6000)] + ["long" * 200]
+    state.apply(Epoch(0), [(key(text), b"0" * 20) for text in texts[::2]], BEFORE_FIRST)
+    state.apply(Epoch(1), [(key(text), b"1" * 20) for text in reversed(texts[1::2])], Epoch(0))
+    state.apply(Epoch(2), [(key("00007"), None)], Epoch(1))
+    expected = content(state)
+    before = (path / DATA_FILE).stat().st_size
+    with other.reader() as reader:
+        state.rewrite()
+        assert state.replaced
+        assert other.replaced
+        assert dict(reader.items()) == expected, "who reads meanwhile has the former file"
+    state.rewrite()  # the former file is no store any more, so nothing happens
+    state.close()
+    again = LmdbState(path, "journal", boot_id=BOOT)
+    assert not again.replaced
+    assert (again.epoch, content(again)) == (2, expected)
+    assert (path / DATA_FILE).stat().st_size < before * 0.7
+    again.apply(Epoch(3), [(key("00007"), b"3")], Epoch(2))
+    other.close()
+    again.close()
+    assert (path / "life").read_text() == "clean"
+    assert is_sound(path, BOOT)
 
 
 def test_map_grows_when_it_is_full(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, entity_key
 from penstock.errors import StateUnavailable
+from penstock.state import environment
 from penstock.state.digest import digest_of_mapping
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbState
@@ -220,6 +221,79 @@ def test_full_disk_leaves_the_store_as_it_was(tmp_path: Path) -> None:
         state.apply(Epoch(1), large, Epoch(0))
         with state.reader() as reader:
             return RIGHT if sum(1 for _ in reader.items()) == 5001 else WRONG
+
+    assert in_child(work) == RIGHT
+    assert is_sound(path, BOOT)
+
+
+def mixed_store(path: Path) -> dict[EntityKey, bytes]:
+    """Make a store whose rows came in two epochs, and return them."""
+    rows = {entity_key("Item", f"{n:04}"): b"%d" % n for n in range(4000)}
+    state = LmdbState(path, "journal", boot_id=BOOT)
+    state.apply(Epoch(0), list(rows.items())[::2], BEFORE_FIRST)
+    state.apply(Epoch(1), list(rows.items())[1::2], Epoch(0))
+    state.close()
+    return rows
+
+
+@pytest.mark.parametrize("step", ["_gate", "copy_to", "_write_life", "_move_away", "_take_place"])
+def test_killed_rewriting_leaves_a_store(tmp_path: Path, step: str) -> None:
+    """After the death of a process that rewrites a store, behind any step, the store has all rows, and no file of it is left."""
+    path = tmp_path / "store"
+    rows = mixed_store(path)
+
+    def work() -> int:
+        state = LmdbState(path, "journal", boot_id=BOOT)
+        owner = environment.Environment if step == "copy_to" else environment
+        original = getattr(owner, step)
+
+        def dying(*arguments: object) -> object:
+            result = original(*arguments)
+            if step == "_gate":
+                return result  # the folder is made inside of it, and the copy begins behind it
+            os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(owner, step, dying)
+        if step == "_gate":
+            environment.Environment.copy_to = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        state.rewrite()
+        return WRONG
+
+    assert in_child(work) == -signal.SIGKILL
+    state = LmdbState(path, "journal", boot_id=BOOT)
+    with state.reader() as reader:
+        assert (reader.epoch, dict(reader.items())) == (1, rows)
+    state.rewrite()
+    state.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) in (
+        ["store", "store.gate"],
+        ["store", "store.gate", "store.rewritten.gate"],
+    )
+    assert is_sound(path, BOOT)
+
+
+def test_full_disk_leaves_the_former_store(tmp_path: Path) -> None:
+    """A rewriting that finds no space raises the operational error, leaves nothing behind, and the store goes on."""
+    path = tmp_path / "store"
+    rows = mixed_store(path)
+
+    def work() -> int:
+        state = LmdbState(path, "journal", boot_id=BOOT)
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8 * PAGE, hard))
+        try:
+            state.rewrite()
+        except StateUnavailable:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        else:
+            return WRONG
+        state.apply(Epoch(2), [(entity_key("Item", "new"), b"new")], Epoch(1))
+        with state.reader() as reader:
+            found = dict(reader.items())
+        left = (tmp_path / "store.rewritten").exists()
+        is_right = found == {**rows, entity_key("Item", "new"): b"new"} and not left
+        return RIGHT if is_right and not state.replaced else WRONG
 
     assert in_child(work) == RIGHT
     assert is_sound(path, BOOT)

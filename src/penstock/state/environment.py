@@ -10,6 +10,9 @@ holds the kernel's boot id while the store is in use, and the word `clean` after
 flushed and closed it. A store of another boot that was not closed cleanly is deleted when it is
 opened, and the caller rebuilds it from the journal.
 
+`rewrite` puts the rows of a store into a new file, in the order of the keys, in a folder of its own (`<path>.rewritten`), and lets
+it take the store's place. A process that is killed meanwhile leaves the former store or the new one.
+
 The kernel releases the locks (`flock`) of a process that ends in any way. `<path>.gate` is held while
 a store is opened, closed or discarded. `<path>/users` is held shared by each process that has the
 store open, so that a process can tell whether it is the last.
@@ -108,7 +111,7 @@ class Environment:
         """Double the map after it was full; no transaction of this process may be open."""
         with self._lock:
             self._check_no_readers()
-            self._lmdb.set_mapsize(2 * self._lmdb.info()["map_size"])
+            self._lmdb.set_mapsize(2 * self.map_size)
 
     def pad(self) -> None:
         """Extend the file to the length of its pages, so that a shorter file is known to be damaged.
@@ -122,12 +125,42 @@ class Environment:
                 with data.open("r+b") as file:
                     os.posix_fallocate(file.fileno(), needed - 1, 1)  # never shortens
 
-    def close(self) -> bool:
-        """Close; return whether no other process has the file open and all data is on the disk."""
+    def copy_to(self, new: "Environment", txn: Transaction) -> None:
+        """Copy all records that the write transaction sees into an empty store, in the order of the keys, with full pages.
+
+        Raises:
+            Corrupt: Records are out of order or missing.
+        """
+        expected = self._lmdb.stat()["entries"]
+        with new.begin_write() as copy, txn.cursor() as source, copy.cursor() as target:
+            # Without an object for each record in Python: 0.4 µs for each.
+            copied = target.putmulti(source.iternext(), append=True)[0] if source.first() else 0
+        if new.records != expected:
+            message = f"{self.path}: {expected} records are counted, {copied} were copied; the store can be rebuilt"
+            raise Corrupt(message)
+        new.pad()
+
+    @property
+    def map_size(self) -> int:
+        """The bytes of address space."""
+        return int(self._lmdb.info()["map_size"])
+
+    @property
+    def records(self) -> int:
+        """The number of records, with that of the metadata."""
+        return int(self._lmdb.stat()["entries"])
+
+    def close(self, *, flush: bool) -> bool:
+        """Close; return whether no other process has the file open and all data is on the disk.
+
+        Args:
+            flush: Whether to put the data on the disk.
+        """
         try:
             fcntl.flock(self._presence, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._lmdb.sync(force=True)
-            clean = True
+            if flush:
+                self._lmdb.sync(force=True)
+            clean = flush
         except (BlockingIOError, lmdb.Error):
             clean = False
         self._lmdb.close()
@@ -232,8 +265,52 @@ def detach(environment: Environment) -> None:
             if _environments.get(environment.path) is environment:
                 del _environments[environment.path]
             current = environment.identity == file_identity(environment.path)
-            if environment.close() and current:
+            if environment.close(flush=current):
                 _write_life(environment.path, _CLEAN)
+
+
+def rewrite(environment: Environment, boot_id: str) -> None:
+    """Put the rows of a store into a new file, in the order of the keys and with full pages, which takes the place of the store.
+
+    Other writers wait. Processes that have the former file open keep reading it, and notice the change by `file_identity`.
+    If another process has replaced the store meanwhile, that one stays.
+
+    Raises:
+        Corrupt: Records are out of order or missing; the store is as before.
+        StateUnavailable: The disk is full or fails; the store is as before.
+    """
+    path = environment.path
+    new = _rewritten(path)
+    copy = None
+    is_whole = False
+    with _translated(path), environment.begin_write() as txn:
+        try:
+            with _gate(path):
+                if file_identity(path) != environment.identity:
+                    return
+                shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+                new.mkdir()
+                copy = _environments[new] = Environment(
+                    new, environment.map_size
+                )  # a fork abandons it
+            environment.copy_to(copy, txn)
+            is_whole = True
+        finally:
+            with _registry_lock, _gate(path):
+                # Otherwise another process has discarded the store, and the folder may be that of the next one.
+                if file_identity(path) == environment.identity:
+                    if is_whole:
+                        _write_life(new, boot_id)
+                        _take_place(new, path)
+                    else:
+                        shutil.rmtree(new, ignore_errors=True)
+                if copy is not None:
+                    del _environments[new]
+                    copy.close(flush=False)
+
+
+def _rewritten(path: Path) -> Path:
+    return path.with_name(path.name + ".rewritten")
 
 
 def discard(path: Path, seen: FileIdentity | None) -> None:
@@ -255,14 +332,18 @@ def discard_unused(path: Path) -> bool:
     """
     path = path.absolute()
     with _translated(path), _gate(path):
-        descriptor = os.open(path / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _delete(path)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
+        return _delete_unused(path)
+
+
+def _delete_unused(path: Path) -> bool:
+    descriptor = os.open(path / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _delete(path)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
     return True
 
 
@@ -296,6 +377,11 @@ def _translated(path: Path) -> Iterator[None]:
 
 def _claim(path: Path, boot_id: str) -> None:
     """Delete a store that another boot left unclean, and mark the store as used by this boot."""
+    new = _rewritten(path)
+    if (new / "life").exists() and not path.exists():
+        new.rename(path)  # the process that rewrote the store was killed between two renamings
+    elif new.exists():
+        _delete_unused(new)
     life = path / "life"
     alive = life.read_text() if life.exists() else None
     if path.exists() and alive not in (boot_id, _CLEAN):
@@ -312,8 +398,23 @@ def _write_life(path: Path, text: str) -> None:
 
 def _delete(path: Path) -> None:
     """Rename and delete a directory, so that a half-deleted directory is never used as a store."""
+    shutil.rmtree(_rewritten(path), ignore_errors=True)  # another file of the same rows
+    if (moved := _move_away(path)) is not None:
+        shutil.rmtree(moved)
+
+
+def _take_place(new: Path, path: Path) -> None:
+    """Let a rewritten store take the place of a store; between the two renamings, `_claim` finds the new one."""
+    moved = _move_away(path)
+    new.rename(path)
+    if moved is not None:
+        shutil.rmtree(moved, ignore_errors=True)
+
+
+def _move_away(path: Path) -> Path | None:
     moved = path.with_name(path.name + ".discarded")
     shutil.rmtree(moved, ignore_errors=True)
-    if path.exists():
-        path.rename(moved)
-        shutil.rmtree(moved)
+    if not path.exists():
+        return None
+    path.rename(moved)
+    return moved

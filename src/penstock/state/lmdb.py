@@ -107,6 +107,7 @@ class LmdbState:
             StateUnavailable: The disk is full or fails.
         """
         self._path = path
+        self._boot_id = boot_id
         self._empty = record.Metadata(
             record.FORMAT, journal_identity, spec.partition, spec.partitions, BEFORE_FIRST
         )
@@ -123,6 +124,18 @@ class LmdbState:
         """The newest epoch applied; -1 when empty."""
         with self.reader() as reader:
             return reader.epoch
+
+    @property
+    def records(self) -> int:
+        """The number of records, with that of the metadata."""
+        self._check_open()
+        with damage_reported(self._path):
+            return self._environment.records
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no entity is there."""
+        return self.records <= 1
 
     @property
     def identity(self) -> environments.FileIdentity:
@@ -203,6 +216,14 @@ class LmdbState:
             txn.put(record.METADATA_KEY, self._empty.seal())
 
         self._write(write)
+
+    def rewrite(self) -> None:
+        """Put the rows into a new file, in the order of the keys; `environment.rewrite` says how.
+
+        This object stays at the former file, so `replaced` is true afterwards.
+        """
+        self._check_open()
+        environments.rewrite(self._environment, self._boot_id)
 
     def close(self) -> None:
         """Release everything; the last process to do so flushes the store and marks it clean."""

@@ -34,11 +34,12 @@ from penstock.journal.api import Commit, Journal, PartKind
 from penstock.journal.parquet import entity_keys, key_column
 from penstock.native.choice import core
 from penstock.snapshots.newest_states import COLUMNS, buckets_of, newest_rows
-from penstock.snapshots.snapshot import Manifest, Snapshots
+from penstock.snapshots.snapshot import ClassFiles, Manifest, SnapshotFile, Snapshots
 from penstock.state import environment as environments
 from penstock.state import record
 from penstock.state.api import Change, State
 from penstock.state.examine import damaged_of, is_sound
+from penstock.state.key_order import RUN, in_key_order
 from penstock.state.lmdb import LmdbState, SortedChanges
 from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import PartitionSpec, bucket_owners, name_of, overlap
@@ -130,6 +131,12 @@ The calls of Arrow take longer for few rows. Two partitions of 64, 256 and 512 c
 94, 353 and 646 µs without.
 """
 
+REWRITE_ROWS: Final = 250_000
+"""A write of fewer rows leaves the pages of a store as they are."""
+
+REWRITE_SHARE: Final = 8
+"""A store is written again if larger writes brought one of so many rows, and others as many."""
+
 Progress = Callable[[Epoch, int], None]
 """Called after each write with the store's epoch, and how many changes were written."""
 
@@ -142,6 +149,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     progress: Progress | None = None,
     batch: int = BATCH_CHANGES,
     snapshots: Snapshots | None = None,
+    folder: Path | None = None,
 ) -> None:
     """Apply the commits of (state.epoch, upto] to a store, for the keys of its partition.
 
@@ -152,6 +160,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
         progress: Called after each write.
         batch: Changes after which a write ends.
         snapshots: Snapshots of the journal, to begin from.
+        folder: The folder of temporary files; None for the usual one.
 
     Raises:
         Diverged: The journal lacks an epoch of the range, and no snapshot helps.
@@ -163,7 +172,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     if (
         snapshots is not None
         and reached < upto
-        and _begin(state, journal, upto, spec, snapshots, progress, reached)
+        and _begin(state, journal, upto, spec, snapshots, progress, reached, folder)
     ):
         reached = state.epoch
     while reached < upto:
@@ -184,6 +193,7 @@ def _begin(  # noqa: PLR0913 -- as `catch_up`
     snapshots: Snapshots,
     progress: Progress | None,
     reached: Epoch,
+    folder: Path | None,
 ) -> bool:
     """Load a snapshot into a store at `reached` that is empty, or too far behind for the journal; say whether it did."""
     # Retention may have removed the epochs that follow the store's.
@@ -195,7 +205,7 @@ def _begin(  # noqa: PLR0913 -- as `catch_up`
         if manifest.epoch <= reached:
             break
         try:
-            state.load(manifest.epoch, lambda: _loaded(snapshots, manifest, spec), reached)  # noqa: B023
+            state.load(manifest.epoch, lambda: _loaded(snapshots, manifest, spec, folder), reached)  # noqa: B023
         except Corrupt as error:
             damage = error
             _log.warning(
@@ -211,18 +221,33 @@ def _begin(  # noqa: PLR0913 -- as `catch_up`
 
 
 def _loaded(
-    snapshots: Snapshots, manifest: Manifest, spec: PartitionSpec
+    snapshots: Snapshots, manifest: Manifest, spec: PartitionSpec, folder: Path | None
 ) -> Iterator[SortedChanges]:
-    """Yield the entities of a snapshot that belong to a partition, file by file."""
+    """Yield the entities of a snapshot that belong to a partition, in the order of the keys.
+
+    Args:
+        folder: The folder of a temporary file for a class that has several files; None for the usual one.
+    """
     owners = np.array(bucket_owners(spec.partitions), dtype=np.int32)
-    for name, class_files in manifest.classes.items():
-        for file in class_files.files:
-            if spec.partition not in owners[file.first : file.end]:
-                continue
-            rows = snapshots.states(class_files, file)
-            mine = rows.filter(pa.array(owners[rows["bucket"].to_numpy()] == spec.partition))
-            keys = pc.binary_join_element_wise(pa.scalar(name), mine["key"], "/")
-            yield SortedChanges.of_columns(keys, mine["state"])
+
+    def rows_of(name: str, class_files: ClassFiles, file: SnapshotFile) -> pa.Table:
+        rows = snapshots.states(class_files, file)
+        mine = rows.filter(pa.array(owners[rows["bucket"].to_numpy()] == spec.partition))
+        keys = pc.binary_join_element_wise(pa.scalar(name), mine["key"], "/")
+        return pa.table({"key": keys.cast(pa.binary()), "state": mine["state"]}, schema=RUN)
+
+    # "/" is in each key, so this is the order of the keys of two classes.
+    for name, class_files in sorted(
+        manifest.classes.items(), key=lambda each: f"{each[0]}/".encode()
+    ):
+        files = [
+            each for each in class_files.files if spec.partition in owners[each.first : each.end]
+        ]
+        runs = (rows_of(name, class_files, each) for each in files)
+        if len(files) > 1:
+            yield from in_key_order(runs, folder)
+        else:
+            yield from (SortedChanges.of_columns(run["key"], run["state"]) for run in runs)
 
 
 def _batches(
@@ -595,11 +620,37 @@ class Stores:
                 return  # the journal has these rows, too
 
     def _feed(self, state: LmdbState, spec: PartitionSpec, epoch: Epoch) -> None:
+        large: list[int] = []
+
+        def note(reached: Epoch, count: int) -> None:
+            if count >= REWRITE_ROWS:
+                large.append(count)
+            if self._progress is not None:
+                self._progress(reached, count)
+
         try:
-            catch_up(state, self._journal, epoch, spec, self._progress, snapshots=self._snapshots)
+            catch_up(
+                state,
+                self._journal,
+                epoch,
+                spec,
+                note,
+                snapshots=self._snapshots,
+                folder=self._directory,
+            )
         except StateUnavailable:
             self._forget(spec)  # after a failed write, LMDB may have to be opened again
             raise
+        if large and _is_mixed(large, state.records):
+            self._rewrite(state, spec)
+
+    def _rewrite(self, state: LmdbState, spec: PartitionSpec) -> None:
+        """Write a store again in the order of its keys; if that fails, it stays as it is."""
+        try:
+            state.rewrite()
+        except (Corrupt, StateUnavailable) as error:
+            extra = {"partition": spec.partition, "cause": str(error)}
+            _log.warning("a store cannot be written again in the order of its keys", extra=extra)
 
     def _opened(self, spec: PartitionSpec) -> LmdbState:
         state = self._open.get(spec.partition)
@@ -643,6 +694,11 @@ class Stores:
 
     def _path(self, spec: PartitionSpec) -> Path:
         return self._directory / name_of(spec)
+
+
+def _is_mixed(large: Sequence[int], records: int) -> bool:
+    """Say whether a good part of the rows of a store came by large writes, between the keys of others."""
+    return min(sum(large), records - max(large)) * REWRITE_SHARE >= records
 
 
 def _late(spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> ComesLate:

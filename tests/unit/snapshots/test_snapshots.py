@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, Epoch, bucket_of, entity_key
-from penstock.errors import Corrupt, Diverged
+from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.journal.api import CompactionPolicy
 from penstock.process.config import ViewConfig
 from penstock.process.data_directory import DataDirectory
@@ -30,7 +30,7 @@ from penstock.snapshots.state_as_of import all_states_as_of, state_as_of
 from penstock.sql_view.change_batch import journal_batches
 from penstock.sql_view.view_store import ViewStore
 from penstock.state.partition_spec import WHOLE, PartitionSpec
-from penstock.state.stores import Stores, catch_up
+from penstock.state.stores import Stores, _loaded, catch_up
 from tests import forked
 from tests.memory_state import MemoryState
 from tests.unit.sql_view.gallery_app import Written, app, state_of
@@ -187,6 +187,29 @@ def test_slices_together_are_the_whole(gallery: Gallery, monkeypatch: pytest.Mon
     gallery.written.painters({5: None})
     gallery.write_snapshot()
     assert gallery.states(6, gallery.snapshots) == gallery.states(6)
+
+
+def test_store_takes_the_files_of_a_snapshot_in_the_order_of_the_keys(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Files divide the entities by hashes; a store takes them in the order of the keys, over all classes, and so its pages are full."""
+    monkeypatch.setattr("penstock.snapshots.snapshot_writer.SLICE_ROWS", 4)
+    gallery.written.painters({number: f"p{number}" for number in range(100)})
+    manifest = gallery.write_snapshot()
+    assert manifest is not None
+    assert len(manifest.classes["Painter"].files) > 4
+    folder = tmp_path / "sorted"
+    folder.mkdir()
+    for share in (WHOLE, PartitionSpec(1, 3)):
+        batches = list(_loaded(gallery.snapshots, manifest, share, folder))
+        keys = [key for batch in batches for key in batch.raw_keys]
+        assert keys == sorted(keys)
+        found = {key: state for batch in batches for key, state in batch}
+        assert found == gallery.recovered(manifest.epoch, share) != {}
+    assert not list(folder.iterdir())
+    folder.rmdir()
+    with pytest.raises(StateUnavailable, match="cannot be sorted in"):
+        list(_loaded(gallery.snapshots, manifest, WHOLE, folder))
 
 
 def test_journal_that_was_forgotten_is_bridged_by_its_snapshot(gallery: Gallery) -> None:
