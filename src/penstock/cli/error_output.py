@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.cli.output import print_json, safe_console
-from penstock.errors import OperationalError, PenstockError, UserError
+from penstock.errors import ConfigError, OperationalError, PenstockError, UserError
 from penstock.process.logs import printable
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
     advised = [error.code, type(error).code] if isinstance(error, PenstockError) else []
     # An application has codes of its own; then the class of the error has the advice.
     hint = next((ADVICE[each] for each in advised if each in ADVICE), ADVICE["penstock"])
-    if isinstance(error, OperationalError) and tells_of_full_disk(error):
+    if isinstance(error, OperationalError | ConfigError) and tells_of_full_disk(error):
         hint = _MAKE_SPACE
     return ErrorDescription(code, message, hint, usual if exit_code is None else exit_code)
 

@@ -16,7 +16,7 @@ from penstock.cli.running.foreground import Foreground
 from penstock.cli.running.processes import ChildOptions
 from penstock.cli.running.supervisor import Child, Supervisor
 from penstock.deployment.loading import load_app
-from penstock.errors import JournalUnavailable, LogUnavailable
+from penstock.errors import ConfigError, JournalUnavailable, LogUnavailable
 from penstock.process.config import Config, GatewayConfig
 from tests.checkout import SHOP
 
@@ -87,6 +87,7 @@ def test_status_tells_of_a_full_disk(
     "error",
     [
         JournalUnavailable("cannot copy to /backups: No space left on device"),
+        ConfigError("the directory data cannot be used: No space left on device"),
         LogUnavailable("log.sqlite: database or disk is full (SQLITE_FULL)"),
     ],
 )
