@@ -45,6 +45,15 @@ def test_each_bound_makes_a_snapshot_due(
     assert time.monotonic() - began < SECONDS
 
 
+def test_a_full_disk_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Java's hundred lines about it help nobody; any other failure has its traceback."""
+    MaintenanceScheduler._tell(RuntimeError("java.nio.…: No space left on device\\n\\tat org.…"))
+    MaintenanceScheduler._tell(RuntimeError("a bug"))
+    full, other = caplog.records
+    assert (full.__dict__["cause"], full.exc_info) == ("the disk is full; make space", None)
+    assert other.exc_info is not None
+
+
 class PaidJournal(MemoryJournal):
     """Counts what a journal in a store would ask for.
 

@@ -20,6 +20,7 @@ from penstock.journal.api import Commit, Journal
 from penstock.log.api import Log
 from penstock.orders import partitions
 from penstock.process.config import Config
+from penstock.process.disk_space import tells_of_full_disk
 from penstock.retention import maintenance_process
 from penstock.retention.maintenance import compaction_policy, encode_work
 from penstock.retention.maintenance_report import MaintenanceReport
@@ -87,10 +88,18 @@ class MaintenanceScheduler:
             try:
                 self._look()
                 self._partitions.look()
-            except Exception:  # noqa: BLE001 -- epochs continue after any error
+            except Exception as error:  # noqa: BLE001 -- epochs continue after any error
                 if not self._stopping.is_set():
-                    _log.exception("maintenance failed; it is tried again")
+                    self._tell(error)
                     self._stopping.wait(_PAUSE_S)
+
+    @staticmethod
+    def _tell(error: Exception) -> None:
+        message = "maintenance failed; it is tried again"
+        if tells_of_full_disk(error):  # Java has a hundred lines about it
+            _log.error(message, extra={"cause": "the disk is full; make space"})
+        else:
+            _log.error(message, exc_info=error)
 
     def _look(self) -> None:
         last = self._journal.known()  # the driver makes all commits, and a look may be paid for
