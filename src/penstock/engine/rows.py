@@ -156,8 +156,7 @@ def _page_of(
         _rows_behind(entity, wanted.after, values, state), start=1
     ):
         if looked % _KEPT_MAX == 0:
-            txn.release()
-            txn.before.clear()
+            txn.forget()
         if entity.allows is not None and not _may_see(entity, text, executor, txn):
             continue
         key = entity.key_at(text)

@@ -94,6 +94,7 @@ class Transaction:
     Attributes:
         time_us: The time at which the request was appended, in microseconds since the Unix epoch.
         instances: The references by entity, loaded or not; an entity has one reference.
+        lookups: What each index knows of the touched entities; None before the first lookup.
         before: The encoded attributes of every entity that was read; None if it did not exist.
         deleted: The deleted entities, numbered in the order of their first deletion.
         blocks: The open blocks (`savepoint.Block`), outermost first.
@@ -126,6 +127,7 @@ class Transaction:
         "damage",
         "deleted",
         "instances",
+        "lookups",
         "outbox",
         "outlets",
         "request_id",
@@ -149,6 +151,7 @@ class Transaction:
         self.request_id = request_id
         self.time_us = time_us
         self.instances: dict[EntityKey, Any] = {}
+        self.lookups: dict[Any, Any] | None = None
         self.before: dict[EntityKey, bytes | None] = {}
         self._read = read
         self.deleted: dict[EntityKey, int] = {}
@@ -389,6 +392,13 @@ class Transaction:
                 self.unload(type(alias).__reference__, key, alias)
         self._aliases.clear()
         self.blocks.clear()
+
+    def forget(self) -> None:
+        """Let go of all entities, between two parts of a transaction that only reads: later uses read them again."""
+        self.release()
+        self.before.clear()
+        self.awake.clear()
+        self.lookups = None
 
     def part(self, entity_type: EntityType, key: EntityKey) -> None:
         """Make each other instance that shares an entity's attributes a plain reference."""

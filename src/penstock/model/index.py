@@ -14,6 +14,7 @@ from dataclasses import MISSING
 from hashlib import blake2b
 from heapq import merge
 from itertools import islice
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypeVar, cast, overload
 
 import msgspec
@@ -48,6 +49,14 @@ _OTHER: Final = ":2"
 """The end of the other place of an index; no name of an index has it."""
 
 NUL: Final = "\0"
+
+FEW: Final = 32
+"""The most rows that a transaction has touched where a lookup looks at each of them; see `_Touched`."""
+
+NO_GROUP: Final = b""
+"""That of an entity that is not live."""
+
+_get: Final = object.__getattribute__
 
 _LENGTH: Final = 2
 _RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -487,15 +496,30 @@ class Index:
 
         The rows of the index have the state before the transaction, so entities that it has touched are left out there.
         """
+        size = len(self.entity_type.prefix)
+        for key, values in self._having(txn, group):
+            order = self._now(values, (self._order,)) if self._order else b""
+            text = key[size:]
+            yield text, order + entry_end(text)
+
+    def _having(self, txn: Transaction, group: bytes) -> list[tuple[EntityKey, Mapping[str, Any]]]:
+        """Return the keys and the attributes of these entities, in the order in which they were touched."""
         entity_type = self.entity_type
+        if len(txn.before) > FEW:
+            if txn.lookups is None:
+                txn.lookups = {}
+            if self not in txn.lookups:
+                txn.lookups[self] = _Touched(entity_type, self._parts, self._now)
+            touched: _Touched = txn.lookups[self]
+            return touched.having(txn, group)
         prefix, instances = entity_type.prefix, txn.instances
+        having: list[tuple[EntityKey, Mapping[str, Any]]] = []
         for key in txn.before:
             if key.startswith(prefix) and txn.is_live(entity_type, instances.get(key)):
-                values = object.__getattribute__(instances[key], "__dict__")
+                values = _get(instances[key], "__dict__")
                 if self._now(values, self._parts) == group:
-                    order = self._now(values, (self._order,)) if self._order else b""
-                    text = key[len(prefix) :]
-                    yield text, order + entry_end(text)
+                    having.append((key, values))
+        return having
 
     def _now(self, values: Mapping[str, Any], parts: Iterable[_Part]) -> bytes:
         """Return the bytes of attributes that a handler may have changed in any way."""
@@ -514,6 +538,87 @@ class Index:
             except Unencodable:
                 raise error from None
             return part.ordered(part.decode(msgspec.Raw(stored)))
+
+
+class _Touched:
+    """The entities of a class that a transaction has touched, by the value by which an index finds them.
+
+    Handlers change attributes in any way. So each lookup compares the attributes of all of them with those of the lookup before, by
+    identity, as values in an index never change themselves. Bytes are made of new and changed ones alone.
+    """
+
+    __slots__ = (
+        "_before",
+        "_by_group",
+        "_columns",
+        "_entity_type",
+        "_groups",
+        "_keys",
+        "_names",
+        "_now",
+        "_parts",
+    )
+
+    def __init__(
+        self,
+        entity_type: EntityType,
+        parts: Sequence[_Part],
+        now: Callable[[Mapping[str, Any], Iterable[_Part]], bytes],
+    ) -> None:
+        self._entity_type = entity_type
+        self._names = [part.name for part in parts] or [entity_type.key_name]
+        self._parts = parts
+        self._now = now
+        self._before = 0
+        self._keys: list[EntityKey] = []
+        self._columns: list[list[Any]] = [[] for _ in self._names]
+        self._groups: list[bytes] = []
+        self._by_group: dict[bytes, dict[int, None]] = {}
+
+    def having(self, txn: Transaction, group: bytes) -> list[tuple[EntityKey, Mapping[str, Any]]]:
+        """Return the keys and the attributes of the entities that have a value now; see `Index._having`."""
+        try:
+            new = [*islice(reversed(txn.before), len(txn.before) - self._before)]
+            self._keys += [key for key in new[::-1] if key.startswith(self._entity_type.prefix)]
+            self._before = len(txn.before)
+            every = self._attributes(txn)
+            self._follow(every)
+        except BaseException:
+            txn.lookups = None  # a part of it has followed
+            raise
+        return [(self._keys[at], every[at]) for at in sorted(self._by_group.get(group, ()))]
+
+    def _attributes(self, txn: Transaction) -> list[Any]:
+        """Return the attributes of each entity; None if it is not live."""
+        held = list(map(txn.instances.get, self._keys))
+        if {*map(type, held)} == {self._entity_type.cls}:
+            return [each.__dict__ for each in held]
+        is_live = txn.is_live
+        return [
+            _get(each, "__dict__") if is_live(self._entity_type, each) else None for each in held
+        ]
+
+    def _follow(self, every: list[Any]) -> None:
+        """Take the changes since the lookup before."""
+        try:
+            columns = [[each[name] for each in every] for name in self._names]
+        except (KeyError, TypeError):  # one lacks the attribute, or is not live
+            columns = [
+                [MISSING if each is None else each.get(name, MISSING) for each in every]
+                for name in self._names
+            ]
+        known = len(self._groups)
+        changed = {*range(known, len(every))}
+        for now, former in zip(columns, self._columns, strict=True):
+            if not all(map(is_, now, former)):
+                changed |= {at for at in range(known) if now[at] is not former[at]}
+        self._groups += [NO_GROUP] * (len(every) - known)
+        for at in sorted(changed):
+            self._by_group.get(self._groups[at], {}).pop(at, None)
+            self._groups[at] = NO_GROUP if every[at] is None else self._now(every[at], self._parts)
+            if every[at] is not None:
+                self._by_group.setdefault(self._groups[at], {})[at] = None
+        self._columns = columns
 
 
 def prefix_of(place: str) -> str:

@@ -17,6 +17,7 @@ from penstock import (
     LocalRuntime,
     NotUnique,
     OutsideTransaction,
+    Principal,
     ReadonlyViolation,
     Unencodable,
     UserError,
@@ -31,6 +32,8 @@ from penstock import (
 )
 from penstock.base.http import STATUS
 from penstock.base.ordered_bytes import NONE, ordered_by
+from penstock.engine import rows
+from penstock.model import index as index_module
 from penstock.testing import Kit
 
 
@@ -135,6 +138,12 @@ def free(hour: int) -> bool:
 
 
 MEMBERS = (User, Task, Room, of_owner, by_email, exchange, replace, attempt, steal, free)
+
+
+@pytest.fixture(params=[index_module.FEW, -1], ids=["few", "many"], autouse=True)
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let lookups remember the touched entities from the first one on, too, as after many."""
+    monkeypatch.setattr(index_module, "FEW", request.param)
 
 
 @pytest.fixture
@@ -306,6 +315,26 @@ def test_a_literal_is_found_by_its_value() -> None:
     assert not isinstance(ordered, str)
     assert not isinstance(text, str)
     assert (ordered(None), ordered("a")) == (NONE, text("a"))
+
+
+class Memo(Entity):
+    name: str = key()
+    owner: str
+    place: int = unique()
+
+    def allows(self, who: Principal) -> bool:
+        twin = Memo.by_place(self.place)  # type: ignore[attr-defined]
+        return twin is self and self.owner == who.id
+
+
+def test_the_rights_of_a_page_find_each_entity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transaction forgets entities on the way, and so do lookups."""
+    monkeypatch.setattr(rows, "_KEPT_MAX", 3)
+    kit = Kit(App("memos", Memo))
+    for place in range(20):
+        kit.call(Memo.create, f"m{place}", owner="ab"[place % 2], place=place)
+    page = kit.page(Memo, acting_as="a", limit=20)
+    assert [each.place for each in page.entities] == [0, 10, 12, 14, 16, 18, 2, 4, 6, 8]
 
 
 def test_several_attributes_are_unique_together(kit: Kit) -> None:
