@@ -71,7 +71,7 @@ def test_rows_beside_the_hostile_ones_are_shown(shop: Shop) -> None:
     """The reason of each row names the class, the function and what it did; snapshots are taken, too."""
     app = app_of({"cents": int}, hostile)
     with (
-        presenting_with(IsolatedUpcasts(call_s=1, patience=4)),
+        presenting_with(IsolatedUpcasts(call_s=2, patience=4)),
         closing(shop.journal(app)) as journal,
         closing(View(shop.data, app, journal, SETTINGS)) as view,
     ):
@@ -81,7 +81,7 @@ def test_rows_beside_the_hostile_ones_are_shown(shop: Shop) -> None:
             assert [row["cents"] for row in rows] == [100, None, None, None, 200, 7]
             reasons = [row["_unshown"] or "" for row in rows[1:4]]
             assert all("Item: @migrate(…, since=2)" in reason for reason in reasons)
-            assert "did not return within 1 s" in reasons[0]
+            assert "did not return within 2 s" in reasons[0]
             assert "ended its process with exit code 3" in reasons[1]
             assert "ended its process" in reasons[2]
         shop.snapshot(app, 1)

@@ -26,7 +26,7 @@ from penstock.sql_view.view import View
 from penstock.sql_view.view_store import ViewStore
 from tests.unit.sql_view.gallery_app import Written
 
-SETTINGS = ViewConfig(memory_mb=128, time_ms=20_000, rows_max=1_000)
+SETTINGS = ViewConfig(memory_mb=128, time_ms=60_000, rows_max=1_000)
 
 
 class Size(enum.Enum):

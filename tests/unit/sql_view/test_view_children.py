@@ -27,7 +27,7 @@ from tests.unit.history import person_app
 from tests.unit.sql_view.gallery_app import Written, app
 from tests.waiting import wait_for
 
-SETTINGS = ViewConfig(memory_mb=64, time_ms=20_000, threads=1)
+SETTINGS = ViewConfig(memory_mb=64, time_ms=60_000, threads=1)
 STUBBORN = "SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))"
 """A function that runs for a minute, and looks at nothing meanwhile."""
 
@@ -55,7 +55,7 @@ def children() -> list[psutil.Process]:
     return [one for one in psutil.Process().children() if one.pid not in STRANGERS]
 
 
-def ask(view: View, query: str, caller: str = "", timeout_ms: int = 20_000) -> list[object]:
+def ask(view: View, query: str, caller: str = "", timeout_ms: int = 60_000) -> list[object]:
     found = view.execute(Query(query, timeout_ms=timeout_ms), ResultOptions(caller=caller)).result()
     return [tuple(row.values()) for row in found.table.to_pylist()]
 
