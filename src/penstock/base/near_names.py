@@ -5,10 +5,10 @@ from difflib import SequenceMatcher, get_close_matches
 from typing import Final
 
 _LENGTH_MAX: Final = 200
-"""A longer name is no slip of the fingers, and the comparison takes time."""
+"""A longer name is not a slip of the fingers, and the comparison takes time."""
 
 _AS_NEAR: Final = 0.1
-"""A name is offered beside the most similar one if its similarity (0 to 1) is smaller by at most this."""
+"""A name is offered next to the most similar one if its similarity (0 to 1) is smaller by at most this."""
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

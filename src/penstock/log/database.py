@@ -491,7 +491,7 @@ def _reached(connection: sqlite3.Connection) -> int:
 
     Each acknowledgement increases the sum, and nothing decreases it.
     """
-    # In one statement: each takes longer than its work, and every append waits for this one.
+    # In one statement: each takes longer than its work, and every append waits for it.
     (reached,) = connection.execute(f"SELECT ({_END}) + {_SCHEDULED}").fetchone()
     return int(reached)
 

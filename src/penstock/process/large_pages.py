@@ -45,7 +45,7 @@ class Heap:
         return process_time() >= self._due_s
 
     def after_work(self) -> None:
-        """Look for memory that can be in large pages, if that is due; nobody should wait for this process."""
+        """Look for memory that can be in large pages, if that is due; call it between two works."""
         if self.is_due:
             is_whole = collapse(_MOST_S)
             self._due_s = process_time() * _GROWTH if is_whole else process_time() + _FIRST_S

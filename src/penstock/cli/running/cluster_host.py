@@ -239,7 +239,7 @@ def _spark_children(settings: Config, watch: SparkWatch, *, with_master: bool) -
 
 
 def _findings(settings: Config) -> Iterator[str]:
-    """Yield what an operator should know before this host starts."""
+    """Yield the facts that an operator should know before this host starts."""
     ahead_s = clock_ahead_s(DataDirectory(settings.data).shared)
     if abs(ahead_s) >= CLOCK_S:
         way = "ahead of" if ahead_s > 0 else "behind"

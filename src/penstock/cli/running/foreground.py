@@ -153,7 +153,7 @@ class Foreground:
     def _reporting(
         self, supervisor: Supervisor, settings: Config, url: str
     ) -> AbstractContextManager[None]:
-        """Say to all hosts how this one stands, until the block ends."""
+        """Say to all hosts how this host stands, until the block ends."""
         from penstock.process.host_reporter import HostReporter, reporting
         from penstock.process.metrics import count_store_requests
         from penstock.sql_view.view_client import view_epoch
