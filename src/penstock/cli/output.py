@@ -103,7 +103,7 @@ def folding_table(*columns: str, **style: Any) -> "Table":
 
 
 def longest_word(text: str) -> int:
-    """Return the width of the longest word of a text that must not be cut: it is no longer list or record of JSON."""
+    """Return the width of the longest word of a text that must not be cut; lists and records of JSON may be, if they are long."""
     return max((len(word) for word in text.split() if len(word) <= _most(word)), default=0)
 
 

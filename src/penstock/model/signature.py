@@ -47,6 +47,8 @@ NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
 NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
 _LISTED: Final = msgspec.msgpack.Decoder(list[str | int])
 _DEPTH_MAX: Final = 16
+_WITH_TEXT: Final = (str, list, tuple, dict)
+"""Types of values in which a text may stand for a number or a time."""
 _WITHOUT_REFERENCE: Final[tuple[Any, ...]] = (
     *(int, float, bool, str, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID),
 )
@@ -507,7 +509,11 @@ class Signature:
     def _lower(self, parameter: inspect.Parameter, value: Any) -> msgspec.Raw:
         lower = self._lowers[parameter.name]
         try:
-            return msgspec.Raw(ENCODER.encode(lower(value) if lower else value))
+            raw = msgspec.Raw(ENCODER.encode(lower(value) if lower else value))
+            if lower and isinstance(value, _WITH_TEXT):
+                typed = msgspec.Raw(ENCODER.encode(lower(self._of_msgpack(parameter, raw))))
+                raw = raw if may_be_rounded(raw) else typed
+            return raw
         except UNENCODABLE as error:
             place = f"{parameter.name}{place_in(value)}"
             raise RequestError(f"{self.name}: {place}: {reason_of(error)}") from error

@@ -1,7 +1,8 @@
 """The test kit: a clock that stands still, counted request ids, and a look at the state."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, cast
 
 import pytest
@@ -134,6 +135,39 @@ def test_result_of_another_type_is_told_as_done() -> None:
     with pytest.raises(Unencodable, match=message):
         kit.call(Meter("m").step)
     assert kit.entity(Meter, "m") == kit.entity(Meter, Meter("m")) == {"name": "m", "count": 1}
+
+
+@transactional
+def told(
+    price: Decimal | None = None,
+    at: datetime | None = None,
+    until: time | None = None,
+    prices: list[Decimal] | None = None,
+) -> str:
+    return str((price, at and at.hour, until, prices))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "outcome"),
+    [
+        ("price", "NaN", "is not equal to itself"),
+        ("prices", ["1", "NaN"], "is not equal to itself"),
+        ("at", "2026-01-01T12:00:00", "has no time zone"),
+        ("until", "10:00:00+01:00", "is a time of day with a time zone"),
+        ("at", "2026-01-01T12:00:00+02:00", "(None, 10, None, None)"),
+        ("price", "1.50", "(Decimal('1.50'), None, None, None)"),
+    ],
+)
+def test_texts_are_the_values_that_a_gateway_makes_of_them(
+    name: str, value: Any, outcome: str
+) -> None:
+    """A text for a number or a time is refused where the value itself is, and an instant is in UTC."""
+    kit = Kit(App("telling", told))
+    try:
+        found = kit.call.told(**{name: value})
+    except penstock.RequestError as error:
+        found = str(error)
+    assert outcome in found
 
 
 def test_context_is_known_inside_only() -> None:
