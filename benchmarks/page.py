@@ -246,31 +246,57 @@ def scale_content(figures: Figures) -> str:
             str(row["hosts"]),
             number(row["per_s"]),
             number(row["model"]) if "model" in row else "-",
-            f"{row['per_s'] / row['model'] - 1:+.0%}" if "model" in row else "-",
+            f"{_of_model(row) - 1:+.0%}" if "model" in row else "-",
+            _spread(row),
             number(row["records"]) if "model" in row else "-",
             row.get("limit", "-"),
         )
         for row in figures["rows"]
     ]
-    numbers = ("hosts:", "measured a second:", "model:", "difference:", "in an epoch:")
+    numbers = (
+        "hosts:",
+        "measured a second:",
+        "model:",
+        "difference:",
+        "in each run:",
+        "in an epoch:",
+    )
     told = ""
     if ratios := figures.get("ratios"):
         parts = [
-            f"{kind} {ratio['measured']:.2f} ({ratio['least']:g})" for kind, ratio in ratios.items()
+            f"{kind} {ratio['measured']:.2f} ({ratio['least']:g}{_rounds(ratio)})"
+            for kind, ratio in ratios.items()
         ]
         modelled = [row for row in figures["rows"] if "model" in row]
         share = figures["model_share"]
-        near = sum(abs(row["per_s"] / row["model"] - 1) <= share for row in modelled)
+        near = sum(abs(_of_model(row) - 1) <= share for row in modelled)
         told = (
-            f"The most hosts over one host, in brackets the aim: {'; '.join(parts)}. "
+            f"The most hosts over one host, in brackets the aim and each round: {'; '.join(parts)}. "
             f"{near} of {len(modelled)} figures are within {share:.0%} of the model.\n\n"
         )
     # Busy processors were looked for after the runs, so the loads say more.
     about = machine_text({**figures["machine"], "busy_percent": None})
-    loads = [row["load"] for row in figures["rows"] if "load" in row]
+    loads = figures.get("loads") or [row["load"] for row in figures["rows"] if "load" in row]
     load = f"The load average was {min(loads):g} to {max(loads):g}."
     rates = table(("work", *numbers, "most of its time"), compared)
     return f"{costs}\n\n{rates}\n\n{told}{about} {load}"
+
+
+def _of_model(row: Figures) -> float:
+    """Return how much of the model a figure is: the median of its runs."""
+    return float(row.get("ratio", row["per_s"] / row["model"]))
+
+
+def _spread(row: Figures) -> str:
+    """Return how far the runs of a figure are from the model."""
+    each = row.get("ratios")
+    return f"{min(each) - 1:+.0%} to {max(each) - 1:+.0%}" if each else "-"
+
+
+def _rounds(ratio: Figures) -> str:
+    """Return the ratios of all rounds, for a text in brackets."""
+    each = ratio.get("rounds")
+    return f"; {', '.join(f'{one:.2f}' for one in each)}" if each else ""
 
 
 HOURS_FIGURES: Final = {

@@ -376,16 +376,22 @@ def main() -> None:
         work = Work(SPEC, shop.app, list(loading()), checkouts())
         found["checkout"] = rounded(calibrated(Path(top) / "shop", work, TASKS))
         found["checkout_machine"] = machine(Path(top))
-    found["curves"] = curves(found)
+    publish(found, options.json)
     if options.plot:
         from benchmarks.scale_plot import draw  # noqa: PLC0415 -- the model needs no matplotlib
 
         draw(found, options.plot)
-    if options.json == DOCS / "scale.json":
+    sys.stdout.write(f"{json.dumps(found)}\n")
+
+
+def publish(found: dict[str, Any], file: Path) -> None:
+    """Write costs and figures to a file, with the curves that follow from them; that of the docs changes the page, too."""
+    if "checkout" in found:
+        found["curves"] = curves(found)
+    if file.resolve() == (DOCS / "scale.json").resolve():
         update("scale", found)
     else:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
-    sys.stdout.write(f"{json.dumps(found)}\n")
+        file.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def rounded(costs: Costs) -> dict[str, float]:

@@ -12,7 +12,8 @@
   compared; then the object store and the broker are killed for 20 seconds each. It prints the requests to the store by kinds, for an
   epoch and for a day, and their price, under load and at rest, and the bytes of a checkout.
 - `outside`: indexes, effects and the changes of a database, while hosts hold parts of the state.
-- `scaling`: 1, 2 and 4 hosts of a fifth of a core, beside the model of `benchmarks.scale`, whose costs are measured on one of them.
+- `scaling`: 1, 2 and 4 hosts of a fifth of a core, beside the model of `benchmarks.scale`, whose costs are measured on one of them; all that in
+  turns, in each of a few rounds.
 
 With `--store`, and always for `drivers`, `page`, `servers` and `scaling`, data are in an object store and the log is in Kafka. It ends with 1 if a bound is
 exceeded, an answer is wrong, or replies and state are not those of one thread. Bounds are those of a machine that does
@@ -51,7 +52,7 @@ from tests.cluster.lab import ALONE, Host, Lab, Slow, lab, why_not
 from tests.cluster.operator_page import OperatorPage
 from tests.cluster.outside import Outside
 from tests.cluster.running import PORT, RunningApplication, equals_one_thread
-from tests.cluster.scaling import HOSTS, SECONDS, Scaling, spent_s
+from tests.cluster.scaling import HOSTS, ROUNDS, SECONDS, Scaling, spent_s
 from tests.faults.shop_consistency import HOST, consistency
 from tests.kafka_server import KafkaServer
 from tests.object_store import StoreServer
@@ -711,14 +712,18 @@ def main() -> int:
     parser.add_argument("--parts", nargs="+", choices=EVERY, default=EVERY)
     parser.add_argument("--store", action="store_true", help="data in a store and a log in Kafka")
     parser.add_argument("--hosts", type=int, default=2, help="hosts with tasks; default 2")
-    parser.add_argument("--rounds", type=int, default=1, help="default 1")
+    parser.add_argument("--rounds", type=int, help=f"default 1; scaling: {ROUNDS}")
     parser.add_argument(
         "--seconds",
         type=float,
         default=SECONDS,
         help=f"scaling: the time of each run; default {SECONDS:g}",
     )
-    parser.add_argument("--json", type=Path, help="scaling: file for costs, figures and the model")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="scaling: file for costs, figures and the model; docs/scale.json changes the page, too",
+    )
     chosen = parser.parse_args()
     if reason := why_not():
         sys.stdout.write(f"{reason}\n")
@@ -743,7 +748,7 @@ def main() -> int:
             if part == "scaling":
                 make = partial(Scaling, seconds=chosen.seconds, found=chosen.json)
             try:
-                make(hosts, report).run(chosen.rounds)
+                make(hosts, report).run(chosen.rounds or (ROUNDS if part == "scaling" else 1))
             except BaseException:
                 for log in Path(top).glob("run*.log"):
                     report.note(f"{log.name}:\n{log.read_text()[-8_000:]}")

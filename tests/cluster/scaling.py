@@ -12,6 +12,10 @@ A second of a processor does more or less work: its other half, other guests of 
 moment. So a fixed piece of work is measured again and again (`Probe`), beside everything else, and all processor time is in seconds of
 the best moment at the start. The model is asked for hosts with as many of those as they had.
 
+It also changes from minute to minute, so nothing is measured in one long run: hosts join and leave again, and each cost and each figure is
+measured for a few seconds in every round. The model has the medians of the costs. A figure is compared with it in each of its runs, at the
+speed of that run, and the median of these ratios is told; so is that of the ratios of hosts in one round.
+
 Run as a program on a host, it appends requests, waits until they are committed, and prints what was done:
 
     python -m tests.cluster.scaling append DIRECTORY KIND RUN COUNT ROUNDS
@@ -30,8 +34,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -43,7 +47,7 @@ import psutil
 
 from benchmarks.harness.load import Load, Request
 from benchmarks.machine import machine
-from benchmarks.scale import CONNECTIONS, Call, Costs, Work, calibrated, line, rounded
+from benchmarks.scale import CONNECTIONS, Call, Costs, Work, calibrated, line, publish, rounded
 from penstock.base.ids import ONLY_PARTITION, Epoch, RequestId
 from penstock.journal.api import Commit
 from penstock.log.api import Entry
@@ -71,8 +75,9 @@ HEAVY: Final = 200
 """The records of an epoch of calls of 1 ms, for each host."""
 FEW: Final = CONNECTIONS // 5
 """Of the two numbers of clients from which the costs of HTTP are measured, the smaller one."""
-SECONDS: Final = 8.0
+SECONDS: Final = 5.0
 """The time of a run."""
+ROUNDS: Final = 3
 IDLE_S: Final = 4.0
 _TRIES: Final = 3
 PROBE_S: Final = 1e-3
@@ -80,7 +85,7 @@ PROBE_S: Final = 1e-3
 SAMPLE_S: Final = 0.25
 FIRST: Final = 2
 """The first epochs of a run have other sizes, and do not count."""
-EPOCHS_LEAST: Final = 4
+EPOCHS_LEAST: Final = 3
 BEGIN_S: Final = 0.03
 """After so long, a driver that has waited for records has begun an epoch."""
 RECENT: Final = 1_000
@@ -146,7 +151,7 @@ class Done:
 
     seconds: float
     epochs: int
-    records: int
+    records: float
     spent_s: Mapping[str, float]
     speed: float = 1.0
 
@@ -172,6 +177,22 @@ class Done:
             for each in (self, other)
         ]
         return line(*sizes)
+
+
+def typical(runs: Sequence[Done]) -> Done:
+    """Return the epoch of some runs of the same work: each of its figures is the median of theirs."""
+    kinds = {kind for run in runs for kind in run.spent_s}
+    return Done(
+        seconds=_median(run.epoch_s for run in runs),
+        epochs=1,
+        records=_median(run.epoch_records for run in runs),
+        spent_s={kind: _median(run.spent_s.get(kind, 0.0) / run.epochs for run in runs) for kind in kinds},
+        speed=_median(run.speed for run in runs),
+    )  # fmt: skip
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(statistics.median(values))
 
 
 def costs_of_calls(small: Done, large: Done, here: Costs, cores: float, idle: float = 0.0) -> Costs:
@@ -227,8 +248,50 @@ def costs_of_http(
     )
 
 
+class AllCosts(NamedTuple):
+    """The costs of the model.
+
+    Attributes:
+        calls: Those of calls, by the number of tasks.
+        http: Those of calls over HTTP, by the number of tasks.
+        handler_s: A handler of 1 ms on a host, in seconds of a processor.
+        followed_s: The gateway of a host for a record of any host.
+    """
+
+    calls: dict[int, Costs]
+    http: dict[int, Costs]
+    handler_s: float
+    followed_s: float
+
+    def of(self, what: str, hosts: int) -> Costs:
+        """Return the costs of a kind of work on so many hosts."""
+        costs = self.http[hosts] if what == HTTP else self.calls[hosts]
+        more_s = self.handler_s if what == HANDLERS else 0.0
+        return replace(costs, task_record_s=costs.task_record_s + more_s)
+
+
+class Figure(NamedTuple):
+    """A figure of one run, beside the model.
+
+    Attributes:
+        per_s: The records of a second.
+        ratio: How much that is of the model's, at the speed of this run.
+        limit: What takes most of an epoch in the model.
+    """
+
+    per_s: float
+    ratio: float
+    limit: str
+
+
+def compared(run: Done, hosts: int, costs: Costs) -> Figure:
+    """Return the figure of a run on some hosts, beside the model for epochs of the same size."""
+    model, limit = costs.rate(hosts, CORES * run.speed, run.epoch_records)
+    return Figure(run.per_s, run.per_s / model, limit)
+
+
 class Scaling:
-    """Measures the same work on more and more hosts.
+    """Measures the same work on more and fewer hosts, again and again.
 
     Args:
         seconds: The time of a run.
@@ -246,9 +309,12 @@ class Scaling:
         self._probe = Probe(self._rounds)
         self._rest: Counter[str] = Counter()
         self._here = {tasks: costs_here(tasks) for tasks in HOSTS}
-        self._calls: dict[int, Costs] = {}
-        self._http: dict[int, Costs] = {}
-        self._handler_s = self._followed_s = self._request_s = 0.0
+        # The runs of one host from which the costs are measured, by their names and numbers of tasks, and those that are compared.
+        self._costly: defaultdict[tuple[str, int], list[Done]] = defaultdict(list)
+        self._figures: defaultdict[tuple[str, int], list[Done]] = defaultdict(list)
+        self._ratios: defaultdict[str, list[float]] = defaultdict(list)
+        self._loads: list[float] = []
+        self._used = 1
         self._runs = itertools.count()
         self._running = RunningApplication(
             hosts, apps=(SPEC,), hosts=1, cores=len(hosts.hosts) - 1, partitions=1, small_epoch=20,
@@ -257,124 +323,181 @@ class Scaling:
         self._running.await_tasks(1)
         self._append("create", KEYS)
 
-    def run(self, _rounds: int) -> None:
-        """Measure once, because hosts only join, and compare with the bounds and the model."""
+    def run(self, rounds: int) -> None:
+        """Measure, and compare with the bounds and the model. One round is from one host to all and back."""
         self._use(1)
+        self._warm(1)
         self._measure_rest()
-        one, *others = HOSTS
-        # Costs of one host and its figures are measured one after the other, because the machine changes.
-        self._calibrate(one)
-        rows = list(self._measured(one))
-        for tasks in others:
-            self._calibrate(tasks)
-        rows += [row for count in others for row in self._measured(count)]
-        first, last = HOSTS[0], HOSTS[-1]
-        per_s = {(row["what"], row["hosts"]): row["per_s"] for row in rows}
-        ratios = {kind: per_s[kind, last] / per_s[kind, first] for kind in RATIOS}
-        for kind, bound in RATIOS.items():
-            ratio = ratios[kind]
-            self._report.at_least(f"{kind}: {last} hosts over one", ratio, bound)
-        for row in rows:
-            if "model" in row:
-                what = f"{row['hosts']} hosts, {row['what']}: {row['per_s']:.0f}/s, the model {row['model']:.0f}/s"
-                self._report.near(what, row["per_s"] / row["model"], MODEL_SHARE)
+        for number in range(rounds):
+            self._report.note(f"round {number + 1} of {rounds}")
+            for tasks in HOSTS:
+                self._calibrate(tasks)
+            for count in HOSTS:
+                self._use(count)
+                self._measure(count)
+                self._measure_events(count)
+            self._note_ratios()
+            for count in reversed(HOSTS[1:-1]):
+                self._use(count)
+                self._measure(count)
+            self._use(HOSTS[0])
         self._running.stop()
-        if self._file is not None:
-            self._write(self._file, rows, ratios)
-
-    def _write(self, file: Path, rows: list[dict[str, Any]], ratios: Mapping[str, float]) -> None:
-        """Write costs and figures; the costs of checkouts, of `benchmarks.scale`, stay."""
-        kept = json.loads(file.read_text()) if file.exists() else {}
-        found = {
-            **kept,
-            "cores": CORES,
-            "calls": {tasks: rounded(costs) for tasks, costs in self._calls.items()},
-            "http": {tasks: rounded(costs) for tasks, costs in self._http.items()},
-            "handler_s": round(self._handler_s, 8),
-            "follow_record_s": round(self._followed_s, 8),
-            "rows": rows,
-            "ratios": {
-                kind: {"measured": round(ratio, 2), "least": RATIOS[kind]}
-                for kind, ratio in ratios.items()
-            },
-            "model_share": MODEL_SHARE,
-            "machine": {**machine(self._lab.top), "load": round(psutil.getloadavg()[0], 1)},
-        }
-        file.write_text(json.dumps(found, indent=2) + "\n")
+        self._tell()
 
     def _measure_rest(self) -> None:
         """Measure what the processes of a host use at rest, once they have done some work."""
-        self._warm(1)
         time.sleep(IDLE_S)  # until the connections of the clients and the last epochs are gone
         rest = self._costed("nothing", _rest)
         self._rest.update({kind: spent / rest.seconds for kind, spent in rest.spent_s.items()})
 
     def _calibrate(self, tasks: int) -> None:
-        """Measure the costs of the model on one host, for as many tasks as there will be hosts."""
-        if tasks > 1:
-            self._running.order("rebalance", "--partitions", str(tasks))
-        self._warm(1)
-        small, large = (self._epochs(f"{tasks} tasks", count) for count in (SMALL, LARGE))
-        here, idle = self._here[tasks], self._rest.total()
-        calls = self._calls[tasks] = costs_of_calls(small, large, here, CORES, idle)
-        self._report.note(f"{tasks} tasks, calls: {_shown(calls)}")
-        crowd = self._over_http(1, CONNECTIONS)
+        """Measure what costs so many tasks on one host, as many as there will be hosts."""
+        self._divide(tasks)
+        self._append("add", 1_000)
+        for name, count in (("small", SMALL), ("large", LARGE)):
+            self._costly[name, tasks].append(self._epochs(f"{tasks} tasks", count))
+        self._costly["crowd", tasks].append(self._over_http(1, CONNECTIONS))
         if tasks == 1:
-            followed_s = self._followed_s = small.cost("gateway", large)[1]
-            self._request_s = self._over_http(1, FEW).cost("gateway", crowd)[1] - followed_s
-            self._handler_s = self._cost_of_handler(calls)
-        self._http[tasks] = costs_of_http(calls, small, large, crowd, self._request_s, here)
-        self._report.note(f"{tasks} tasks, HTTP: {_shown(self._http[tasks])}")
+            self._costly["few", tasks].append(self._over_http(1, FEW))
+            self._append("add", HEAVY, self._rounds)  # the driver learns how long such calls take
+            self._costly["heavy", tasks].append(self._epochs("1 task, 1 ms", HEAVY, self._rounds))
 
-    def _cost_of_handler(self, calls: Costs) -> float:
-        """Measure the processor time of a handler of 1 ms on a host, which has caches and a core for a part of the time."""
-        self._append("add", HEAVY, self._rounds)  # the driver learns how long such calls take
-        heavy = self._epochs("1 task, 1 ms", HEAVY, self._rounds)
-        busy_s = sum(heavy.spent_s.values()) - heavy.epochs * (calls.tasks_s + calls.host_s)
-        handler_s = busy_s / heavy.records - calls.task_record_s - calls.host_record_s
-        self._report.note(f"a handler of 1 ms: {handler_s * 1e3:.3f} ms on a host")
-        return handler_s
+    def _measure(self, count: int) -> None:
+        """Measure each kind of work on so many hosts."""
+        self._figures[HTTP, count].append(self._over_http(count, CONNECTIONS))
+        what = f"{count} hosts, 1 ms"
+        heavy = self._epochs(what, HEAVY * count, self._rounds)
+        self._figures[HANDLERS, count].append(heavy)
+        self._loads.append(round(psutil.getloadavg()[0], 1))
 
-    def _measured(self, count: int) -> Iterator[dict[str, Any]]:
-        """Measure each kind of work on so many hosts, and yield its figures and those of the model."""
-        self._use(count)
-        self._warm(count)
-        yield self._row(HTTP, count, self._over_http(count, CONNECTIONS), self._http[count])
-        calls = self._calls[count]
-        costs = replace(calls, task_record_s=calls.task_record_s + self._handler_s)
-        heavy = self._epochs(f"{count} hosts, 1 ms", HEAVY * count, self._rounds)
-        yield self._row(HANDLERS, count, heavy, costs)
+    def _measure_events(self, count: int) -> None:
+        """Measure large atoms on so many hosts, which the model does not know."""
         atoms = max(1, round(CORES * count * self._seconds * 5 / 2))
         self._append("append", max(1, atoms // 4), self._rounds // 5)
-        per_s = self._append("append", atoms, self._rounds // 5)
-        self._report.note(f"{count} hosts, {ATOMS}: {per_s:.0f}/s")
-        yield {"what": ATOMS, "hosts": count, "per_s": round(per_s, 1)}
+        began_us = time.time_ns() // 1_000
+        with sampled([], self._probe) as samples:
+            per_s = self._append("append", atoms, self._rounds // 5)
+        window = Window(began_us, time.time_ns() // 1_000, 1, atoms)
+        done = Done(1.0, 1, per_s, {}, speed_between(samples, window))
+        self._figures[ATOMS, count].append(done)
+        self._report.note(f"  {count} hosts, {ATOMS}: {per_s:.0f}/s")
 
-    def _row(self, what: str, hosts: int, done: Done, costs: Costs) -> dict[str, Any]:
-        """Return the figures of a kind of work, and that of the model for epochs of the same size."""
-        load = round(psutil.getloadavg()[0], 1)
-        model, limit = costs.rate(hosts, CORES * done.speed, done.epoch_records)
+    def _note_ratios(self) -> None:
+        """Note how much more all hosts have just done than one, at the same speed."""
+        for kind in RATIOS:
+            first, last = (self._figures[kind, count][-1] for count in (HOSTS[0], HOSTS[-1]))
+            self._ratios[kind].append(last.per_s / last.speed / (first.per_s / first.speed))
+
+    def _tell(self) -> None:
+        """Compare what was measured with the bounds and the model, and write it."""
+        costs = self._costs()
+        rows: list[dict[str, Any]] = []
+        for (what, count), runs in sorted(self._figures.items(), key=lambda each: each[0][1]):
+            per_s = round(_median(run.per_s for run in runs), 1)
+            beside = {} if what == ATOMS else self._beside_model(runs, count, costs.of(what, count))
+            rows.append({"what": what, "hosts": count, "per_s": per_s, **beside})
+        ratios = {kind: _median(self._ratios[kind]) for kind in RATIOS}
+        for kind, bound in RATIOS.items():
+            self._report.at_least(f"{kind}: {HOSTS[-1]} hosts over one", ratios[kind], bound)
+        for row in rows:
+            if "ratio" in row:
+                what = f"{row['hosts']} hosts, {row['what']}: {row['per_s']:.0f}/s, the model {row['model']:.0f}/s"
+                self._report.near(what, row["ratio"], MODEL_SHARE)
+        if self._file is not None:
+            self._write(self._file, costs, rows, ratios)
+
+    def _beside_model(self, runs: Sequence[Done], hosts: int, costs: Costs) -> dict[str, Any]:
+        """Return the median of the ratios of runs to the model, and the model where the median of the runs is."""
+        figures = [compared(run, hosts, costs) for run in runs]
+        ratio = _median(figure.ratio for figure in figures)
         self._report.note(
-            f"{hosts} hosts, {what}: {done.per_s:.0f}/s; the model {model:.0f}/s, most time: {limit}; "
-            f"speed {done.speed:.2f}   load {load}"
-        )
+            f"{hosts} hosts: of the model in each run "
+            + ", ".join(f"{figure.ratio:.2f} (speed {run.speed:.2f})" for figure, run in zip(figures, runs, strict=True))
+        )  # fmt: skip
         return {
-            "what": what, "hosts": hosts, "per_s": round(done.per_s, 1), "model": round(model, 1),
-            "records": round(done.epoch_records), "limit": limit, "speed": round(done.speed, 3),
-            "load": load,
-        }  # fmt: skip
+            "model": round(_median(run.per_s for run in runs) / ratio, 1),
+            "ratio": round(ratio, 3),
+            "ratios": [round(figure.ratio, 3) for figure in figures],
+            "records": round(_median(run.epoch_records for run in runs)),
+            "limit": Counter(figure.limit for figure in figures).most_common(1)[0][0],
+            "speed": [round(run.speed, 3) for run in runs],
+        }
+
+    def _costs(self) -> AllCosts:
+        """Return the costs that follow from the medians of all runs."""
+        runs = {key: typical(each) for key, each in self._costly.items()}
+        idle = self._rest.total()
+        calls: dict[int, Costs] = {}
+        http: dict[int, Costs] = {}
+        followed_s = runs["small", 1].cost("gateway", runs["large", 1])[1]
+        request_s = runs["few", 1].cost("gateway", runs["crowd", 1])[1] - followed_s
+        for tasks in HOSTS:
+            small, large, crowd = (runs[name, tasks] for name in ("small", "large", "crowd"))
+            here = self._here[tasks]
+            calls[tasks] = costs_of_calls(small, large, here, CORES, idle)
+            http[tasks] = costs_of_http(calls[tasks], small, large, crowd, request_s, here)
+            for kind, costs in (("calls", calls), ("HTTP", http)):
+                self._report.note(f"{tasks} tasks, {kind}: {_shown(costs[tasks])}")
+        # A host has caches, and a core for a part of the time.
+        heavy, one = runs["heavy", 1], calls[1]
+        busy_s = sum(heavy.spent_s.values()) - heavy.epochs * (one.tasks_s + one.host_s)
+        handler_s = busy_s / heavy.records - one.task_record_s - one.host_record_s
+        self._report.note(f"a handler of 1 ms: {handler_s * 1e3:.3f} ms on a host")
+        return AllCosts(calls, http, handler_s, followed_s)
+
+    def _write(
+        self,
+        file: Path,
+        costs: AllCosts,
+        rows: list[dict[str, Any]],
+        ratios: Mapping[str, float],
+    ) -> None:
+        """Write costs and figures; the costs of checkouts, of `benchmarks.scale`, stay."""
+        kept = json.loads(file.read_text()) if file.exists() else {}
+        found = {
+            **kept,
+            "cores": CORES,
+            "calls": {str(tasks): rounded(each) for tasks, each in costs.calls.items()},
+            "http": {str(tasks): rounded(each) for tasks, each in costs.http.items()},
+            "handler_s": round(costs.handler_s, 8),
+            "follow_record_s": round(costs.followed_s, 8),
+            "rows": rows,
+            "ratios": {
+                kind: {
+                    "measured": round(ratio, 2),
+                    "rounds": [round(each, 2) for each in self._ratios[kind]],
+                    "least": RATIOS[kind],
+                }
+                for kind, ratio in ratios.items()
+            },
+            "rounds": len(self._ratios[HTTP]),
+            "seconds": self._seconds,
+            "model_share": MODEL_SHARE,
+            "loads": [min(self._loads), max(self._loads)],
+            "machine": machine(self._lab.top),
+        }
+        publish(found, file)
+
+    def _divide(self, partitions: int) -> None:
+        """Let so many tasks run the work of large epochs."""
+        self._running.order("rebalance", "--partitions", str(partitions))
 
     def _use(self, count: int) -> None:
-        """Let so many hosts work, each of them bounded."""
-        joined = self._running.tasks
-        for number in range(joined + 1, count + 1):
+        """Let so many hosts work, each of them bounded: some join, or leave."""
+        for host in self._lab.hosts[count + 1 : self._used + 1]:
+            host.leave()
+        for host in self._lab.hosts[count + 1 : self._used + 1]:
+            wait_for(lambda: not host.executors(), "the end of the executors", START_S)  # noqa: B023
+        joining = range(self._used + 1, count + 1)
+        for number in joining:
             self._lab.start_worker(number)
-            self._running.await_tasks(1)
-        for number in range(joined, count + 1):
-            if number:
-                self._serve(self._lab.hosts[number])
-        if count > 1:
-            self._running.order("rebalance", "--partitions", str(count))
+        for number in joining:
+            self._serve(self._lab.hosts[number])
+        self._running.await_tasks(len(joining))
+        if count == 1:
+            self._serve(self._lab.hosts[1])
+        self._used = count
+        self._divide(count)
         self._append("add", 200 * count)  # every task has loaded the application
         for host in self._lab.hosts[1 : count + 1]:
             host.limit(CORES)
@@ -426,7 +549,7 @@ class Scaling:
 
     def _costed(self, what: str, work: Callable[[], Window]) -> Done:
         """Do work, and return its epochs, with the processor time of the hosts meanwhile; print both."""
-        hosts = [host for host in self._lab.hosts[1:] if host.is_limited]
+        hosts = self._lab.hosts[1 : self._used + 1]
         with sampled(hosts, self._probe) as samples:
             window = work()
         seconds = (window.end_us - window.begin_us) / 1e6

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from benchmarks.scale import Costs, of_tasks
-from tests.cluster.scaling import Done, costs_of_calls, costs_of_http
+from tests.cluster.scaling import Done, compared, costs_of_calls, costs_of_http, typical
 
 COSTS = Costs(
     wait_s=0.1, wait_record_s=1e-5, tasks_s=0.04, task_record_s=1e-3, host_s=0.02, host_record_s=1e-4
@@ -85,3 +85,22 @@ def test_costs_are_found_from_epochs_of_two_sizes() -> None:
     over_http = costs_of_http(found, small, large, crowd, 4.8e-4, COSTS)
     wanted = {**asdict(found), "host_s": 0.07, "request_s": 4.8e-4}
     assert asdict(over_http) == pytest.approx(wanted)
+
+
+def test_one_odd_run_of_three_changes_no_cost() -> None:
+    """The machine was slow for a moment, and an epoch waited: the costs are those of the other runs."""
+    runs = [_run(COSTS, (0.01, 2e-5), records) for records in (40, 4_000)]
+    odd = [
+        replace(run, seconds=3 * run.seconds, spent_s={kind: 2 * spent for kind, spent in run.spent_s.items()})
+        for run in runs
+    ]  # fmt: skip
+    small, large = (typical([run, strange, run]) for run, strange in zip(runs, odd, strict=True))
+    found = costs_of_calls(small, large, COSTS, 0.2)
+    assert asdict(found) == pytest.approx(asdict(costs_of_calls(runs[0], runs[1], COSTS, 0.2)))
+
+
+def test_runs_are_compared_at_their_own_speed() -> None:
+    """A host of half the speed does less, and the model says so, too: the ratio to the model stays."""
+    for cores, speed in ((0.2, 1.0), (0.1, 0.5)):
+        run = replace(_run(COSTS, (0.0, 0.0), 400, cores), speed=speed)
+        assert compared(run, 1, COSTS).ratio == pytest.approx(1.0)

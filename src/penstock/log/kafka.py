@@ -86,8 +86,8 @@ _ASK_S: Final = 0.02
 _GIVE_WAY_S: Final = 2.0
 """A process that has sent no order for so long lets others read the topic: one that sends waits for what is read."""
 
-_REST_S: Final = 10.0
-"""The same while no message comes at all: each turn costs three questions to a broker."""
+_REST_S: Final = 60.0
+"""The same while no message comes at all: each turn costs three questions to a broker, and nobody waits for it."""
 
 _RETRY_S: Final = 1.0
 """Between two attempts to reach the brokers for the first time."""

@@ -11,6 +11,7 @@ from penstock.cli.running.cluster_host import MASTER, WORKER, SparkWatch
 from penstock.errors import ConfigError
 from penstock.process.config import Config
 from penstock.runtime.spark import standalone
+from penstock.runtime.spark.session import settings_of_cluster
 from penstock.runtime.spark.standalone import MasterPlace
 
 URL = "spark://127.0.0.1:7077"
@@ -87,6 +88,22 @@ def test_settings_of_spark_have_the_secret_and_are_private(tmp_path: Path) -> No
         *("--port", "7077"),
     ]
     assert "--cores" in standalone.worker_command(tmp_path / "spark", config, 3)
+
+
+def test_executor_outlives_a_cut_of_half_a_minute(tmp_path: Path) -> None:
+    """Neither the driver nor the master gives it up, so nothing has to start when the link is back; else a new one would."""
+    secret = tmp_path / "secret"
+    secret.write_text("a secret\n")
+    config = Config(
+        data=tmp_path, master=URL, master_secret=secret, host_data=Path("/var/lib/shop")
+    )
+    of_driver = settings_of_cluster(config)
+    assert of_driver["spark.storage.blockManagerHeartbeatTimeoutMs"] == "45s"
+    standalone.prepare(tmp_path / "spark", config)
+    of_master = (tmp_path / "spark" / "spark.conf").read_text()
+    assert (
+        "spark.worker.timeout 45\n" in of_master
+    )  # a worker tells of itself four times in this time
 
 
 @pytest.mark.parametrize("url", ["spark://", "spark://host:port"])

@@ -120,7 +120,7 @@ _OPTIONS: Final = (
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
     "-Dderby.connection.requireAuthentication=false",
 )
-_UNVERIFIED: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+UNVERIFIED: Final = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 """Without a class archive, Java would check the code of each class that it loads, a fifth of the work of
 such a start. The classes are those of the installed Spark and of Penstock. Classes in an archive are checked."""
 # Java 17 does not know these.
@@ -239,7 +239,7 @@ class Jvm:
             sharing = self.archive.options() if config.class_archive else []
         # Java reads a class archive only with the class path with which it was written.
         own = [self.archive.classes] if sharing else []
-        sharing = sharing or list(_UNVERIFIED)
+        sharing = sharing or list(UNVERIFIED)
         return [
             str(java.home / "bin" / "java"),
             *sharing,

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import ConfigError
 from penstock.process.config import Config
-from penstock.runtime.spark.jvm import Jvm, choose_python
-from penstock.runtime.spark.standalone import own_address, secret_of_cluster
+from penstock.runtime.spark.jvm import UNVERIFIED, Jvm, choose_python
+from penstock.runtime.spark.standalone import SILENT_S, own_address, secret_of_cluster
 
 _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
 
@@ -68,12 +68,16 @@ def settings_of_cluster(config: Config) -> dict[str, str]:
         "spark.cores.max": str(config.residents),
         # Java only starts the resident tasks there.
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": " ".join(
+            ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *UNVERIFIED)
+        ),
         "spark.authenticate": "true",
         "spark.authenticate.secret": secret_of_cluster(config),
         "spark.network.crypto.enabled": "true",
-        # A host that is cut off is given up soon, and its tasks start on others.
+        # The driver itself notices a cut in two seconds (`reception`), and its other tasks do the work. So Spark waits longer for
+        # an executor than for anything else: one that lives on takes part as soon as the link is back, a new one has to start.
         "spark.executor.heartbeatInterval": "1s",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": f"{SILENT_S}s",
         "spark.network.timeout": "6s",
         "spark.network.timeoutInterval": "2s",
         # A resident task does not end, so a second attempt would not either; and its host is never idle.

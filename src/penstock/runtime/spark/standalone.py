@@ -18,7 +18,7 @@ from penstock.files import private
 from penstock.process.config import Config
 from penstock.process.process_limits import end_with_parent
 from penstock.runtime.spark.java import java_home
-from penstock.runtime.spark.jvm import jars, java_log_option, spark_home
+from penstock.runtime.spark.jvm import UNVERIFIED, jars, java_log_option, spark_home
 
 FOLDER: Final = "spark"
 """The folder of Spark's files of a host, below `run`: settings with the secret, output of executors."""
@@ -26,6 +26,10 @@ FOLDER: Final = "spark"
 PORT: Final = 7077
 MASTER: Final = "spark-master"
 WORKER: Final = "spark-worker"
+
+SILENT_S: Final = 45
+"""Spark gives up a host that was silent for so long, and with it the executors there. It looks at the end of a beat, which is a quarter
+of it, so an executor outlives a cut of 30 seconds."""
 
 _DEPLOY: Final = "org.apache.spark.deploy"
 _MEMORY: Final = "64g"
@@ -41,8 +45,7 @@ _PROPERTIES: Final = {
     "spark.deploy.recoveryMode": "FILESYSTEM",
     # An application whose executors fail again and again is not ended: its driver decides.
     "spark.deploy.maxExecutorRetries": "-1",
-    # A host that comes back is known again within seconds.
-    "spark.worker.timeout": "10",
+    "spark.worker.timeout": str(SILENT_S),
     # The output of executors, which run for months.
     "spark.worker.cleanup.enabled": "true",
     "spark.worker.cleanup.appDataTtl": "86400",
@@ -50,7 +53,10 @@ _PROPERTIES: Final = {
     "spark.executor.logs.rolling.maxSize": "8388608",
     "spark.executor.logs.rolling.maxRetainedFiles": "4",
 }
-_JAVA: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xmx256m")
+_JAVA: Final = (
+    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xmx256m"),
+    *UNVERIFIED,
+)
 
 REGISTERED: Final = ("Successfully registered with master", "Master has changed, new master is at")
 """What a worker prints when the master has taken it, also one that came back."""
