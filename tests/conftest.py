@@ -167,7 +167,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         session.config, "workerinput"
     ):  # of many tests, and many fork; for a few it would take longer than it saves
         # A fork copies the 66,000 entries of this process in the tables of pages; of large pages there are 113.
-        import_module("penstock.process.large_pages").collapse(most_s=1.0)
+        # Several workers ask at the same time, on two cores.
+        import_module("penstock.process.large_pages").collapse(most_s=60.0)
     gc.unfreeze = _thaw
     # DuckDB complains about what Python has not freed at its end. Not earlier: pytest collects five times when it ends.
     atexit.register(_unfreeze)

@@ -468,7 +468,7 @@ def test_a_full_disk_ends_a_build(disk: Disk, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(StagedRows, "put", put_on_a_small_disk)
         app = shelter.loaded(shelter.codes["indexed"])
         question = BuildQuestion(shelter.inline.config, shelter.codes["indexed"], (), 1.0)
-        with pytest.raises(OperationalError, match=r"write the rows of .* No space left on device"):
+        with pytest.raises(OperationalError, match=r"No space left on device"):
             build_beside(question, app)
         assert StagedRows(disk.path).names() == []
         disk.make_space()

@@ -48,7 +48,7 @@ def in_key_order(runs: Iterable[pa.Table], folder: Path | None) -> Iterator[Sort
         with _disk(folder):
             writer.close()
             file.flush()
-        with pa.memory_map(f"/proc/self/fd/{file.fileno()}") as mapped:
+        with pa.memory_map(f"/dev/fd/{file.fileno()}") as mapped:
             reader = pa.ipc.open_file(mapped)
             yield from _merged([reader.get_batch(number) for number in range(count)])
 

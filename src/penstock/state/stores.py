@@ -621,6 +621,7 @@ class Stores:
 
     def _feed(self, state: LmdbState, spec: PartitionSpec, epoch: Epoch) -> None:
         large: list[int] = []
+        before = state.records
 
         def note(reached: Epoch, count: int) -> None:
             if count >= REWRITE_ROWS:
@@ -641,7 +642,7 @@ class Stores:
         except StateUnavailable:
             self._forget(spec)  # after a failed write, LMDB may have to be opened again
             raise
-        if large and _is_mixed(large, state.records):
+        if large and _is_mixed(large, before, state.records):
             self._rewrite(state, spec)
 
     def _rewrite(self, state: LmdbState, spec: PartitionSpec) -> None:
@@ -696,9 +697,10 @@ class Stores:
         return self._directory / name_of(spec)
 
 
-def _is_mixed(large: Sequence[int], records: int) -> bool:
-    """Say whether a good part of the rows of a store came by large writes, between the keys of others."""
-    return min(sum(large), records - max(large)) * REWRITE_SHARE >= records
+def _is_mixed(large: Sequence[int], before: int, records: int) -> bool:
+    """Say whether large writes brought a good part of the rows of a store, between the keys of others."""
+    brought = min(sum(large), records - before)  # a row that was there before stays in its page
+    return min(brought, records - max(large)) * REWRITE_SHARE >= records
 
 
 def _late(spec: PartitionSpec, reached: Epoch, epoch: Epoch) -> ComesLate:
