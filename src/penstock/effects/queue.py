@@ -66,6 +66,7 @@ class Queued(NamedTuple):
         key: The key of its row, without the name of the class.
         owner: Whose effect it is; see `WaitingEffect.group`.
         row: Its row.
+        seq: Its number in the order in which the effects came.
         tries: The calls of its function until now.
         deaths: How often it has ended its process.
         error: The last error.
@@ -78,6 +79,7 @@ class Queued(NamedTuple):
     tries: int
     deaths: int
     error: str
+    seq: int
 
 
 class Counts(NamedTuple):
@@ -90,10 +92,10 @@ class Counts(NamedTuple):
 
 
 _INSERT: Final = (
-    "INSERT INTO effects (key, function, owner, status, due_us, tries, deaths, error, row)"
-    " VALUES (?, ?, ?, ?, 0, 0, 0, '', ?)"
+    "INSERT INTO effects (seq, key, function, owner, status, due_us, tries, deaths, error, row)"
+    " VALUES (?, ?, ?, ?, ?, 0, 0, 0, '', ?)"
 )
-_SELECT: Final = "SELECT key, owner, row, tries, deaths, error FROM effects"
+_SELECT: Final = "SELECT key, owner, row, tries, deaths, error, seq FROM effects"
 
 
 class Queue:
@@ -107,6 +109,8 @@ class Queue:
         """
         self._claim = claim
         self._clock = ClockSteps()
+        # How far the clock went, and the number of the first effect that came afterwards.
+        self._steps: list[tuple[int, int]] = []
         self._owners: dict[tuple[Status, str], str] = {}  # whose turn was last
         # A look at an empty part of the index costs as much as an effect, and there is a look for each call that ends.
         self._empty: set[Status] = set()
@@ -124,6 +128,9 @@ class Queue:
             for suffix in ("", "-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             self._connection = self._opened(path)
+        (self._next_seq,) = self._connection.execute(
+            "SELECT ifnull(max(seq), 0) + 1 FROM effects"
+        ).fetchone()
         self._take_over()
 
     @staticmethod
@@ -206,7 +213,8 @@ class Queue:
         elif effect.state == "begun":
             status = Status.BEGUN if effect.error == self._claim else Status.LOST
         # Nearly all are new, and a look before would cost as much as the row.
-        fresh = (key, effect.function, effect.group, status, row)
+        fresh = (self._next_seq, key, effect.function, effect.group, status, row)
+        self._next_seq += 1
         if self._connection.execute(f"{_INSERT} ON CONFLICT (key) DO NOTHING", fresh).rowcount:
             self._empty.discard(status)
             return
@@ -284,11 +292,17 @@ class Queue:
             (Status.LATER, due_us, deaths, error, key, Status.RUNNING),
         )
 
+    def sent_us(self, queued: Queued) -> int:
+        """Return when an effect was sent, by the clock as it goes now: it may have jumped since."""
+        steps = (step_us for first_after, step_us in self._steps if queued.seq < first_after)
+        return queued.effect.time_us + sum(steps)
+
     def wake(self, now_us: int) -> int | None:
         """Let the effects that are due be called; return when the next one is due, None if none is."""
         if step_us := self._clock.step_us():  # the pauses stay as long as they were
             later = "UPDATE effects SET due_us = due_us + ? WHERE status = 1"
             self._connection.execute(later, (step_us,))
+            self._steps.append((self._next_seq, step_us))
             self._next_us = 0
         if self._next_us is None or now_us < self._next_us:
             return self._next_us
@@ -336,6 +350,6 @@ class Queue:
         self._connection.close()
 
 
-def _queued(columns: tuple[str, str, bytes, int, int, str]) -> Queued:
-    key, owner, row, tries, deaths, error = columns
-    return Queued(key, owner, row, decode_waiting_effect(row), tries, deaths, error)
+def _queued(columns: tuple[str, str, bytes, int, int, str, int]) -> Queued:
+    key, owner, row, tries, deaths, error, seq = columns
+    return Queued(key, owner, row, decode_waiting_effect(row), tries, deaths, error, seq)

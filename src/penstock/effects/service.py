@@ -47,7 +47,7 @@ from penstock.log.clock import wall_clock_us
 from penstock.model.application import App
 from penstock.model.effect import TIMEOUT, TRIES, EffectPlan, limits_of_effect, plan_of
 from penstock.model.limit import Limit
-from penstock.model.waiting_effect import EFFECT, Kind, Settlement, WaitingEffect
+from penstock.model.waiting_effect import EFFECT, Kind, Settlement
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
@@ -116,7 +116,7 @@ Rows = list[tuple[str, bytes | None]]
 
 def retry_due_us(
     plan: EffectPlan,
-    effect: WaitingEffect,
+    sent_us: int,
     tries: int,
     now_us: int,
     after_s: float | None,
@@ -125,6 +125,7 @@ def retry_due_us(
     """Return when a failed effect is called again; None if it has failed for good.
 
     Args:
+        sent_us: When it was sent, by the clock that `now_us` has.
         tries: The calls until now.
         after_s: The pause that the other side has asked for; None without one.
         jitter: The factor of the pause.
@@ -135,7 +136,7 @@ def retry_due_us(
     # In this order, NaN counts for nothing.
     asked_s = min(AFTER_MAX_S, max(0.0, after_s or 0.0))
     due_us = now_us + int(max(pause_s, asked_s) * 1e6)
-    if plan.until_s is not None and due_us > effect.time_us + int(plan.until_s * 1e6):
+    if plan.until_s is not None and due_us > sent_us + int(plan.until_s * 1e6):
         return None
     return due_us
 
@@ -788,8 +789,9 @@ class EffectService:
         due_us = None
         if not end.is_final and deaths < DEATHS_MAX:
             jitter = random.uniform(*_JITTER)
+            sent_us = self._queue.sent_us(queued)
             due_us = retry_due_us(
-                function.plan, queued.effect, tries, wall_clock_us(), end.after_s, jitter
+                function.plan, sent_us, tries, wall_clock_us(), end.after_s, jitter
             )
         if due_us is None:
             self._settle(queued, "failed", value=end.hidden or _NIL, error=end.error)

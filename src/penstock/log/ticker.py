@@ -2,7 +2,7 @@
 
 `ticks.json` in the shared root has the last due time of each schedule. It is written after the append: after a crash in
 between, the same tick has the same id, and the log drops it. A schedule that is new, or whose times have changed, begins
-now. While a schedule is paused, its ticks are passed over.
+now, and so does one whose last tick is ahead of the clock: the clock was set back. While a schedule is paused, its ticks are passed over.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -22,6 +22,9 @@ from penstock.model.schedule import Schedule
 
 PERIOD_S: Final = 0.2
 """Between two looks; the longest delay of a tick while the log can be written."""
+
+_AHEAD_MAX_US: Final = 60_000_000
+"""A last tick may be so far ahead of the clock: the driver before may have run on another host."""
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
@@ -108,7 +111,8 @@ class Ticker(RegularLook):
         every: list[tuple[Schedule, datetime]] = []
         for schedule in self._schedules:
             times, known = f"{schedule.text} {schedule.zone}".strip(), before.get(schedule.name)
-            if known is None or known.times != times:
+            is_set_back = known is not None and known.last_us > now_us + _AHEAD_MAX_US
+            if known is None or known.times != times or is_set_back:
                 after[schedule.name] = Ticked(now_us, times)
                 continue
             due = schedule.due(_EPOCH + timedelta(microseconds=known.last_us), now)

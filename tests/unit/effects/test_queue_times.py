@@ -7,21 +7,23 @@ import msgspec
 import pytest
 
 from penstock.base.ids import RequestId
-from penstock.effects.queue import Queue, Status
+from penstock.effects.queue import Queue, Queued, Status
+from penstock.effects.service import retry_due_us
 from penstock.log.clock import wall_clock_us
+from penstock.model.effect import EffectPlan
 from penstock.model.request import Request
 from penstock.model.waiting_effect import waiting_row
 
 HOUR_US = 3_600_000_000
+REQUEST = Request("", None, "charge", msgspec.Raw(b"\x90"), msgspec.Raw(b"\x80"))
 
 
 def test_a_clock_that_was_set_back_delays_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pause until the next try stays as long as it was, ahead or back."""
-    request = Request("", None, "charge", msgspec.Raw(b"\x90"), msgspec.Raw(b"\x80"))
     with closing(Queue(tmp_path / "queue.sqlite", "me")) as queue:
-        queue.take([("e", waiting_row(RequestId("r~~1"), request, 1))])
+        queue.take([("e", waiting_row(RequestId("r~~1"), REQUEST, 1))])
         queued = queue.next(Status.READY, "charge")
         assert queued is not None
         queue.call(queued)
@@ -33,3 +35,27 @@ def test_a_clock_that_was_set_back_delays_no_effect(
             due_us = queue.wake(now_us)
             assert due_us is not None
             assert 0 < due_us - now_us < 60_000_000
+
+
+def test_a_jump_of_the_clock_changes_no_time_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`until` counts the seconds that have passed: no jump ends an effect early, or makes it live longer."""
+    plan = EffectPlan(100, 1.0, until_s=60.0, once=False, is_async=False)
+    real_us = wall_clock_us()
+    called: list[Queued] = []
+    with closing(Queue(tmp_path / "queue.sqlite", "me")) as queue:
+        for jump_us in (0, 24 * HOUR_US, -HOUR_US, 0):
+            now_us = real_us + jump_us
+            monkeypatch.setattr("penstock.log.clock.wall_clock_us", lambda now_us=now_us: now_us)
+            queue.wake(now_us)
+            queue.take([(f"e{len(called)}", waiting_row(RequestId("r~~1"), REQUEST, now_us))])
+            queued = queue.next(Status.READY, "charge")
+            assert queued is not None
+            queue.call(queued)
+            queue.take([(queued.key, None)])
+            called.append(queued)
+            for each in called:
+                sent_us = queue.sent_us(each)
+                assert retry_due_us(plan, sent_us, 1, now_us + 50_000_000, None, 1.0) is not None
+                assert retry_due_us(plan, sent_us, 1, now_us + 70_000_000, None, 1.0) is None

@@ -169,6 +169,23 @@ def test_a_tick_happens_once(tmp_path: Path) -> None:
     driven.log.close()
 
 
+def test_a_clock_that_is_set_right_stops_no_schedule(tmp_path: Path) -> None:
+    """It was a year ahead; the ticks of a clock that was set back by an hour happen once, and those behind them at their times."""
+    driven = Driven(tmp_path)
+    driven.pass_by()
+    driven.pass_by(days=365)
+    driven.pass_by(days=-365)
+    driven.pass_by(minutes=5)
+    driven.pass_by(hours=-1)
+    for _ in range(13):
+        driven.pass_by(minutes=5)
+    ticks = [each.partition("sweep~~")[2] for each in driven.ids() if "sweep" in each]
+    before = [f"2025-12-31T23:{minute:02}:00Z" for minute in range(10, 60, 5)]
+    after = ["2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"]
+    assert ticks == ["2027-01-01T00:00:00Z", "2026-01-01T00:05:00Z", *before, *after]
+    driven.log.close()
+
+
 def test_a_pause_passes_ticks_over_and_an_order_fires(tmp_path: Path) -> None:
     """A resumed schedule goes on with its next tick; the list shows the pause and the next times."""
     driven = Driven(tmp_path)

@@ -83,6 +83,11 @@ def test_readers_end_with_their_pool_and_with_the_nursery(tmp_path: Path) -> Non
             readers[-1].append(psutil.Process(int.from_bytes(pid)))
             channels += descriptors  # they stay open, as in a gateway that is busy
     first, second = pools[0][1], pools[1][1]
+    for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for one in (*readers[1], psutil.Process(pools[1][0])):
+            one.send_signal(
+                stop
+            )  # to the whole group; the gateway ends its readers when it has answered
     first.shutdown(socket.SHUT_WR)
     assert first.recv(1) == b""  # they have ended
     assert [has_ended(reader) for reader in [*readers[0], *readers[1]]] == [

@@ -269,7 +269,9 @@ def main() -> None:
     """Load the modules of readers, and run the nursery."""
     keep_private()
     keep_libraries_single()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the gateway ends its readers
+    # They may go to the whole group, as those of a terminal do: the gateway ends its readers when it has answered.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # the text that handlers print
     import penstock.runtime.reads.reader  # noqa: F401, PLC0415 -- after the environment is set
 
