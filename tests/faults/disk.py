@@ -5,9 +5,12 @@ import os
 import shutil
 import struct
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
+
+import pytest
 
 from tests.waiting import wait_for
 
@@ -83,6 +86,20 @@ class Disk:
             return subprocess.run(["umount", str(self.path)], capture_output=True).returncode == 0
 
         wait_for(unmounted, "the end of all uses of the disk", look_s=0.2)
+
+
+@contextmanager
+def read_only(folder: Path, place: Path) -> Iterator[Path]:
+    """Show a folder at a place for reading only, as a disk is after a failure; others write to it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system")
+    place.mkdir()
+    _run("mount", "--bind", str(folder), str(place))
+    try:
+        _run("mount", "-o", "remount,bind,ro", str(place))
+        yield place
+    finally:
+        _run("umount", "--lazy", str(place))
 
 
 def _run(*words: str) -> None:

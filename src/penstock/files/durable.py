@@ -260,6 +260,11 @@ def sync(path: Path) -> None:
     _sync(path, os.O_RDONLY)
 
 
+def is_read_only(folder: Path) -> bool:
+    """Say whether the disk of a folder was mounted for reading only."""
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
     _sync(path, _FOLDER)

@@ -4,6 +4,7 @@ The kernel frees a lock when its descriptor is closed, also when the holder is k
 not reach other hosts on a shared file system.
 """
 
+import errno
 import fcntl
 import os
 import threading
@@ -42,7 +43,10 @@ def locked_file(path: Path, timeout_s: float | None = None) -> Iterator[int | No
 
 
 class KeptLock:
-    """The lock of a file whose descriptor stays open, so that no use of it needs a further one. Threads take turns."""
+    """The lock of a file whose descriptor stays open, so that no use of it needs a further one. Threads take turns.
+
+    On a disk that was mounted for reading only, the descriptor is for reading only.
+    """
 
     def __init__(self, path: Path) -> None:
         """Name the file, which the first use opens, and creates if it is missing."""
@@ -81,7 +85,12 @@ class KeptLock:
                 if os.path.samestat(os.fstat(self._descriptor), self._path.stat()):
                     return self._descriptor
             self._drop()
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         return self._descriptor
 
     def _drop(self) -> None:

@@ -40,6 +40,7 @@ from penstock.deployment.archives import Archives
 from penstock.deployment.archives import file_of as archive_file
 from penstock.errors import ConfigError, Corrupt, Diverged, OperationalError, Truncated
 from penstock.files import durable
+from penstock.files.durable import is_read_only
 from penstock.files.file_entry import FileEntry, FileMismatch
 from penstock.files.key_file import KEYS_REMEDY, KeyFile
 from penstock.files.layout import (
@@ -1137,6 +1138,10 @@ class _Verification:
                 log.close()
 
     def _check_states(self) -> Iterator[Finding]:
+        if is_read_only(self._data):
+            raise NotChecked(
+                "local state: its disk is mounted for reading only, and stores are opened with locks"
+            )
         with HistoryReader(self._data, self._app) as history:
             yield from check_states(
                 self._data, self._journal, lambda epoch: history.state_before(Epoch(epoch + 1))

@@ -32,6 +32,7 @@ import xxhash
 
 from penstock.base.ids import Lsn
 from penstock.errors import ConfigError, Corrupt, LogUnavailable, PenstockError
+from penstock.files.durable import is_read_only
 from penstock.files.lock import KeptLock
 from penstock.log.schedule import SCHEMA as SCHEDULE_SCHEMA
 
@@ -354,8 +355,10 @@ class Database:
         return handle
 
     def _connect(self) -> sqlite3.Connection:
+        is_fixed = _is_fixed(self.path)
         connection = sqlite3.connect(
-            self.path,
+            f"{self.path.absolute().as_uri()}?immutable=1" if is_fixed else self.path,
+            uri=is_fixed,
             timeout=self._lock_timeout_ms / 1000,
             isolation_level=None,
             check_same_thread=False,
@@ -437,6 +440,11 @@ class Database:
             connection.execute("COMMIT")
         finally:
             _roll_back(connection)
+
+
+def _is_fixed(path: Path) -> bool:
+    """Say whether a file is on a disk for reading only, and whole: SQLite could not make the files that it has beside it."""
+    return is_read_only(path.parent) and not path.with_name(f"{path.name}-wal").exists()
 
 
 def is_copy(path: Path) -> bool:

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, LogPartition, Lsn, RequestId
 from penstock.cli.main import execute
 from penstock.deployment.loading import load_app
+from penstock.errors import LogUnavailable
 from penstock.files.roots import journal_root
 from penstock.files.sealed import seal
 from penstock.history import verification
@@ -39,6 +40,7 @@ from penstock.snapshots.snapshot_writer import (
 from penstock.sql_view.view import View
 from penstock.state.stores import Stores
 from tests.checkout import SHOP
+from tests.faults.disk import read_only
 from tests.history import Call, journal_of
 from tests.serial_driver import SerialDriver
 
@@ -241,6 +243,28 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "torn Spark checkpoint": (tear_checkpoint, "checkpoint", "none"),
 }  # fmt: skip
 DERIVED = {name: one for name, one in DAMAGES.items() if one[2] == "rebuild"}
+
+
+def test_a_disk_for_reading_only_is_read(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While the application runs elsewhere, and after its end; nothing is appended."""
+    log = DataDirectory(data).open_log()
+    log.append([Entry(RequestId("one"), b"body", b"", 0)])
+    log_end = log.end()
+    with read_only(data, tmp_path / "seen") as seen:
+        for is_closed in (False, True):
+            if is_closed:
+                log.close()
+            with closing(DataDirectory(seen).open_log()) as copy:
+                assert copy.end() == log_end
+                with pytest.raises(LogUnavailable, match="readonly"):
+                    copy.append([Entry(RequestId("two"), b"body", b"", 0)])
+            assert execute(["status", SHOP, "--data", str(seen)]) == 1, "no driver runs"
+            backups = tmp_path / f"backups-{is_closed}"
+            assert execute(["backup", str(backups), SHOP, "--data", str(seen)]) == 0
+            assert execute(["verify", SHOP, "--data", str(seen)]) == 0
+            assert "local state: its disk is mounted for reading only" in capsys.readouterr().out
 
 
 def test_nothing_is_wrong_with_a_sound_directory(
