@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from penstock.process import presence
 from penstock.process.data_directory import DataDirectory
 from penstock.runtime.local.runtime import LocalRuntime
 from tests.checkout import SHOP
-from tests.cluster.lab import Lab
+from tests.cluster.lab import Host, Lab
 from tests.differential.committed import answers_of, records_of, state_of
 from tests.differential.simulation import Answer
 from tests.waiting import wait_for
@@ -27,6 +27,7 @@ from tests.waiting import wait_for
 PORT: Final = 8600
 START_S: Final = 180.0
 _PAUSE_S: Final = 0.02
+_JOINED: Final = "a task has joined"
 
 
 class RunningApplication:
@@ -90,8 +91,20 @@ class RunningApplication:
         """Wait until so many more tasks have joined, and return the seconds."""
         began = time.monotonic()
         self.tasks += more
-        wait_for(lambda: self.output().count("a task has joined") >= self.tasks, "tasks", START_S)
+        wait_for(lambda: self.output().count(_JOINED) >= self.tasks, "tasks", START_S)
         return time.monotonic() - began
+
+    def await_hosts(self, hosts: Iterable[Host], since: int) -> None:
+        """Wait until each of some hosts has a task that has joined after so many characters of the output.
+
+        The number of all tasks that have joined cannot say that: a task whose connection breaks joins once more.
+        """
+
+        def have_joined() -> bool:
+            joined = [line for line in self.output()[since:].splitlines() if _JOINED in line]
+            return all(any(f"address={host.address} " in line for line in joined) for host in hosts)
+
+        wait_for(have_joined, "a task of each host", START_S)
 
     def order(self, command: str, *options: str) -> None:
         """Give an order, and wait until it is carried out."""

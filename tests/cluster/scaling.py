@@ -489,11 +489,12 @@ class Scaling:
         for host in self._lab.hosts[count + 1 : self._used + 1]:
             wait_for(lambda: not host.executors(), "the end of the executors", START_S)  # noqa: B023
         joining = range(self._used + 1, count + 1)
+        since = len(self._running.output())
         for number in joining:
             self._lab.start_worker(number)
         for number in joining:
             self._serve(self._lab.hosts[number])
-        self._running.await_tasks(len(joining))
+        self._running.await_hosts([self._lab.hosts[number] for number in joining], since)
         if count == 1:
             self._serve(self._lab.hosts[1])
         self._used = count
