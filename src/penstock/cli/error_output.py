@@ -149,7 +149,7 @@ def _full_text(error: OSError) -> str:
     """Return the message of a write that has failed; the system does not always name the file."""
     import tempfile
 
-    where = error.filename or f"data directory or {tempfile.gettempdir()}"
+    where = error.filename or f"data directory, standard output, or {tempfile.gettempdir()}"
     return f"{error.strerror} ({where})"
 
 

@@ -99,6 +99,23 @@ def test_java_trace_is_its_event() -> None:
     assert folded(LISTENER) == [f"{event} {NAMED}", "printed by a handler"]
 
 
+def test_a_trace_of_python_in_a_message_of_java_is_its_event() -> None:
+    """A query that fails tells the trace of its function in the message of Java, twice and without the word `Caused`."""
+    event = "2026-01-01T00:00:00.000Z error org.apache.spark.Query: it terminated with error"
+    thrown = (
+        "org.apache.spark.UserException: [FAILED] Return Message: Traceback (most recent call last):\n"
+        '  File "query.py", line 114, in call\n    self._on_batch(batch)\n         ^^^^^^^\n'
+        "penstock.errors.JournalUnavailable: the disk is full\n\n SQLSTATE: 39000\n"
+        "\tat org.apache.spark.Query.run(Query.scala:1)\n"
+    )
+    assert folded(f"{event}\n{thrown}{thrown}printed by a handler") == [
+        f"{event} {NAMED}",
+        "printed by a handler",
+    ]
+    caused = thrown.replace("org.", "Caused by: org.", 1)
+    assert folded(f"{event}\n{thrown}{caused}") == [f"{event} {NAMED}"]
+
+
 def test_two_traces_are_two_lines() -> None:
     """The end of one trace is not taken for a part of the next trace."""
     trace = "Traceback (most recent call last):\n  File 'a.py', line 1, in f\nValueError: "

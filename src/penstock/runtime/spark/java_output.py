@@ -54,6 +54,7 @@ class TraceFolder:
         self._folded = False
         self._in_python = False  # between "Traceback" and the line with the error
         self._at_flush = False  # the innermost frame of the trace is a worker's last flush
+        self._in_message = False  # a trace of Python in the message of an exception of Java
         self.is_ending = False  # a stop interrupts workers: their traces tell nothing
 
     def take(self, line: str) -> list[str]:
@@ -85,7 +86,12 @@ class TraceFolder:
 
     def _belongs_to_kept(self, line: str) -> bool:
         """Say whether a line continues the trace of the line that is kept."""
-        if self._folded and line.startswith(_CHAINED):
+        if self._in_message:
+            if _JAVA.match(line):
+                self._in_message, self._folded, self._thrown = False, True, None
+        elif self._kept is not None and _THROWN.search(line) and line.endswith(_PYTHON):
+            self._in_message = True
+        elif self._folded and line.startswith(_CHAINED):
             self._kept = None  # the error that follows is the one that matters
         elif self._kept is not None and _JAVA.match(line):
             self._folded, self._thrown = True, None
@@ -106,6 +112,7 @@ class TraceFolder:
         kept = [line for line in (self._kept, self._thrown) if line is not None]
         folded, self._folded, self._in_python = self._folded, False, False
         self._kept = self._thrown = None
+        self._in_message = False
         if folded and self.is_ending:
             return []
         return [f"{line} (all of it is in {self._path})" for line in kept] if folded else kept
