@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -85,6 +86,30 @@ def test_stores_hold_the_fold_of_the_journal(
             assert {one: reader.get(one) for one in expected} == expected
             assert reader.get(entity_key("Item", "never")) is None
             assert digest_of_items(reader.items()) == digest_of_mapping(expected)
+    stores.close()
+
+
+@pytest.mark.parametrize(("few", "looks"), [(1_024, 2), (-1, 6)])
+def test_small_changes_are_read_once_for_all_stores(
+    journal: MemoryJournal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, looks: int
+) -> None:
+    """The first store divides few changes for the others; many changes are read by each store, and give the same state."""
+    monkeypatch.setattr("penstock.state.stores._FEW", few)
+    read, seen = journal.rows, []
+
+    def rows(kind: PartKind, after: Epoch, *rest: Any) -> Any:
+        seen.append(after)
+        return read(kind, after, *rest)
+
+    monkeypatch.setattr(journal, "rows", rows)
+    stores = Stores(tmp_path, journal, 3, boot_id=BOOT)
+    for epoch in (Epoch(0), Epoch(2)):
+        with stores.at(epoch) as reader:
+            assert dict(reader.items()) == folded(epoch)
+    assert len(seen) == looks
+    stores.use(2)  # whose shares are others
+    with stores.at(Epoch(2)) as reader:
+        assert dict(reader.items()) == folded(2)
     stores.close()
 
 

@@ -27,11 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of
+from penstock.base.ids import BEFORE_FIRST, BUCKETS, EntityKey, Epoch, bucket_of
 from penstock.errors import Corrupt, Diverged, StateUnavailable
 from penstock.files.shared_root import SharedRoot
 from penstock.journal.api import Commit, Journal, PartKind
-from penstock.journal.parquet import entity_keys, key_column
+from penstock.journal.parquet import key_column
 from penstock.native.choice import core
 from penstock.snapshots.newest_states import COLUMNS, buckets_of, newest_rows
 from penstock.snapshots.snapshot import ClassFiles, Manifest, SnapshotFile, Snapshots
@@ -124,12 +124,14 @@ BATCH_CHANGES: Final = 50_000
 BATCH_BYTES: Final = 64 << 20
 """Bounds of one write, which may have several epochs; they bound the memory of a long catch-up."""
 
-_FEW: Final = 384
-"""Changes that become objects before the others are dropped.
+_FEW: Final = 1_024
+"""Changes that become objects of Python, for all stores at once; more are divided by Arrow, for each store alone.
 
-The calls of Arrow take longer for few rows. Two partitions of 64, 256 and 512 changes of TPC-C take 291, 478 and 574 µs with them, and
-94, 353 and 646 µs without.
+The calls of Arrow take longer for few rows. For two stores, 64, 256 and 1,024 changes take 160, 220 and 430 µs with them, and 33, 71 and 213 µs without.
 """
+
+_KEPT_BYTES: Final = 4 << 20
+"""The most bytes of changes that wait in memory for other stores."""
 
 REWRITE_ROWS: Final = 250_000
 """A write of fewer rows leaves the pages of a store as they are."""
@@ -141,6 +143,23 @@ Progress = Callable[[Epoch, int], None]
 """Called after each write with the store's epoch, and how many changes were written."""
 
 
+class Shares:
+    """The changes that a store has taken last, divided for all stores: the others need no look at the journal."""
+
+    def __init__(self) -> None:
+        self._range = (BEFORE_FIRST, BEFORE_FIRST)
+        self._shares: list[SortedChanges] = []
+
+    def of(self, after: Epoch, upto: Epoch, spec: PartitionSpec) -> SortedChanges | None:
+        """Return the changes of (after, upto] for a partition, if they are kept."""
+        is_kept = self._range == (after, upto) and len(self._shares) == spec.partitions
+        return self._shares[spec.partition] if is_kept else None
+
+    def keep(self, after: Epoch, upto: Epoch, shares: list[SortedChanges]) -> None:
+        """Keep the changes of (after, upto] for each partition in the place of the former ones."""
+        self._range, self._shares = (after, upto), shares
+
+
 def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     state: State,
     journal: Journal,
@@ -150,6 +169,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     batch: int = BATCH_CHANGES,
     snapshots: Snapshots | None = None,
     folder: Path | None = None,
+    shares: Shares | None = None,
 ) -> None:
     """Apply the commits of (state.epoch, upto] to a store, for the keys of its partition.
 
@@ -161,6 +181,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
         batch: Changes after which a write ends.
         snapshots: Snapshots of the journal, to begin from.
         folder: The folder of temporary files; None for the usual one.
+        shares: Keeps small changes for the other stores of the same number; None: each store reads them.
 
     Raises:
         Diverged: The journal lacks an epoch of the range, and no snapshot helps.
@@ -176,7 +197,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     ):
         reached = state.epoch
     while reached < upto:
-        for epoch, changes in _batches(journal, reached, upto, spec, batch):
+        for epoch, changes in _batches(journal, reached, upto, spec, batch, shares):
             # The store records the epoch in the same write, so a killed catch-up can be repeated.
             reached = state.apply(epoch, changes, reached)
             if reached != epoch:
@@ -251,9 +272,18 @@ def _loaded(
 
 
 def _batches(
-    journal: Journal, after: Epoch, upto: Epoch, spec: PartitionSpec, limit: int
+    journal: Journal,
+    after: Epoch,
+    upto: Epoch,
+    spec: PartitionSpec,
+    limit: int,
+    shares: Shares | None = None,
 ) -> Iterator[tuple[Epoch, SortedChanges]]:
     """Yield the last epoch and the changes of as many whole epochs as the limits allow."""
+    kept = None if shares is None else shares.of(after, upto, spec)
+    if kept is not None:
+        yield upto, kept
+        return
     pending: list[pa.Table] = []
     count = size = 0
     for epoch, rows in journal.rows(PartKind.CHANGES, after, upto, COLUMNS):
@@ -261,8 +291,14 @@ def _batches(
         count += rows.num_rows
         size += rows.get_total_buffer_size()  # `nbytes` takes 15 µs
         if count >= limit or size >= BATCH_BYTES or epoch == upto:
-            yield epoch, _owned_changes(pending, spec)
-            pending, count, size = [], 0, 0
+            if count <= _FEW:
+                divided = _divided(pending, spec.partitions)
+                if shares is not None and size <= _KEPT_BYTES:
+                    shares.keep(after, epoch, divided)
+                yield epoch, divided[spec.partition]
+            else:
+                yield epoch, _owned_changes(pending, spec)
+            pending, count, size, after = [], 0, 0, epoch
 
 
 def owned_mask(keys: Sequence[EntityKey], spec: PartitionSpec) -> npt.NDArray[np.bool_]:
@@ -276,16 +312,31 @@ def _mask(keys: pa.Array | pa.ChunkedArray, spec: PartitionSpec) -> npt.NDArray[
     return mask
 
 
-def _owned_changes(tables: Sequence[pa.Table], spec: PartitionSpec) -> SortedChanges:
-    """Return the changes of a partition; rows of other partitions are dropped before they become objects."""
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     rows = tables[0] if len(tables) == 1 else newest_rows(tables)
     assert rows is not None, "a batch has tables"
-    if rows.num_rows <= _FEW:
-        owners = bucket_owners(spec.partitions)
-        changes = zip(entity_keys(rows), rows["state"].to_pylist(), strict=True)
-        return SortedChanges.of(
-            (key, state) for key, state in changes if owners[bucket_of(key)] == spec.partition
-        )
+    return rows
+
+
+def _divided(tables: Sequence[pa.Table], partitions: int) -> list[SortedChanges]:
+    """Return the changes of each partition; all rows become objects."""
+    rows = _joined(tables)
+    owners, fingerprint = bucket_owners(partitions), xxhash.xxh3_64_intdigest
+    shares: list[dict[bytes, bytes | None]] = [{} for _ in range(partitions)]
+    raw_keys = key_column(rows).cast(pa.binary()).to_pylist()
+    for raw, state in zip(raw_keys, rows["state"].to_pylist(), strict=True):
+        shares[owners[fingerprint(raw) % BUCKETS]][raw] = state  # `bucket_of`, without its calls
+    return [SortedChanges(*_in_order(share)) for share in shares]
+
+
+def _in_order(share: dict[bytes, bytes | None]) -> tuple[list[bytes], list[bytes | None]]:
+    raw_keys = sorted(share)
+    return raw_keys, list(map(share.__getitem__, raw_keys))
+
+
+def _owned_changes(tables: Sequence[pa.Table], spec: PartitionSpec) -> SortedChanges:
+    """Return the changes of a partition; rows of other partitions are dropped before they become objects."""
+    rows = _joined(tables)
     keys, states = key_column(rows), rows["state"]
     if spec.partitions > 1:
         mask = pa.array(_mask(keys, spec))
@@ -378,6 +429,7 @@ class Stores:
         self._snapshots = None if snapshots is None else Snapshots(snapshots, journal.identity)
         self._elsewhere = elsewhere
         self._taken: set[PartitionSpec] = set()
+        self._shares = Shares()
         self._open: dict[int, LmdbState] = {}
         self._specs: list[PartitionSpec] = []
         self.use(partitions)
@@ -638,6 +690,7 @@ class Stores:
                 note,
                 snapshots=self._snapshots,
                 folder=self._directory,
+                shares=self._shares,
             )
         except StateUnavailable:
             self._forget(spec)  # after a failed write, LMDB may have to be opened again

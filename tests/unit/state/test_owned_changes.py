@@ -22,19 +22,14 @@ def rows_of(keys: list[str], states: list[bytes | None]) -> pa.Table:
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])
-def test_few_changes_are_divided_as_many_are(
-    partitions: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether rows become objects before or after the others are dropped: each partition has its keys, in the order of bytes."""
-    assert len(KEYS) <= stores._FEW
+def test_few_changes_are_divided_as_many_are(partitions: int) -> None:
+    """Whether rows become objects before or after they are divided: each partition has its keys, in the order of bytes."""
     rows, owners = rows_of(KEYS, STATES), bucket_owners(partitions)
     expected = {EntityKey(f"Item/{key}"): state for key, state in zip(KEYS, STATES, strict=True)}
-    for partition in range(partitions):
-        spec = PartitionSpec(partition, partitions)
-        few = stores._owned_changes([rows], spec)
-        with monkeypatch.context() as patched:
-            patched.setattr(stores, "_FEW", -1)
-            many = stores._owned_changes([rows], spec)
+    shares = stores._divided([rows], partitions)
+    assert len(shares) == partitions
+    for partition, few in enumerate(shares):
+        many = stores._owned_changes([rows], PartitionSpec(partition, partitions))
         assert few.raw_keys == many.raw_keys == sorted(few.raw_keys)
         assert few.states == many.states
         assert dict(few) == {
@@ -44,4 +39,6 @@ def test_few_changes_are_divided_as_many_are(
 
 def test_no_changes_are_no_changes() -> None:
     """An epoch without changes has none for any partition."""
-    assert list(stores._owned_changes([rows_of([], [])], PartitionSpec(1, 2))) == []
+    nothing = rows_of([], [])
+    assert list(stores._owned_changes([nothing], PartitionSpec(1, 2))) == []
+    assert [list(share) for share in stores._divided([nothing], 2)] == [[], []]
