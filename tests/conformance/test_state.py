@@ -202,6 +202,31 @@ def test_rewritten_store_has_the_same_rows_in_fewer_pages(tmp_path: Path) -> Non
     assert is_sound(path, BOOT)
 
 
+def test_pages_that_are_laid_out_change_nothing(tmp_path: Path) -> None:
+    """A write first puts single empty pages behind the file; a process that is killed then leaves a store that is as before."""
+    path = tmp_path / "store"
+    state = LmdbState(path, "journal", boot_id=BOOT)
+    changes = [(key(f"{number:05}"), b"0" * 80) for number in range(6000)]
+    state.apply(Epoch(0), changes, BEFORE_FIRST)
+    opened = state._environment
+    size = (path / DATA_FILE).stat().st_size
+    with opened.begin_write() as txn:
+        opened.lay_out(txn, 63)
+        assert (path / DATA_FILE).stat().st_size == size, "few pages are left to LMDB"
+        opened.lay_out(txn, 100)
+        longer = (path / DATA_FILE).stat().st_size
+        opened.lay_out(txn, 100)
+        assert (path / DATA_FILE).stat().st_size == longer
+        txn.abort()
+    assert size < longer <= size + 100 * 4096
+    assert is_sound(path, BOOT)
+    assert content(state) == dict(changes)
+    newer = [(name, b"1" * 80) for name, _ in changes]
+    state.apply(Epoch(1), newer, Epoch(0))
+    assert content(state) == dict(newer)
+    state.close()
+
+
 def test_map_grows_when_it_is_full(tmp_path: Path) -> None:
     """A store takes more than its map, here and in a second process that has it open."""
     reading = """

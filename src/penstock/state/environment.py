@@ -25,6 +25,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias, final
 
@@ -43,6 +44,13 @@ MAX_READERS: Final = 1022
 _CLEAN: Final = "clean"
 DATA_FILE: Final = "data.mdb"
 """The file of a store with its rows."""
+
+_LAID_OUT_MIN: Final = 64
+_LAID_OUT_MAX: Final = 16_384
+"""Pages that are written one by one before a commit writes them; fewer are in small pieces anyway, and more would waste the disk."""
+
+_COPIED_AT_ONCE: Final = 250_000
+"""Records of a copy between two times that pages are laid out; LMDB keeps their pages in memory."""
 
 DAMAGE: Final = (
     lmdb.CorruptedError,
@@ -125,6 +133,28 @@ class Environment:
                 with data.open("r+b") as file:
                     os.posix_fallocate(file.fileno(), needed - 1, 1)  # never shortens
 
+    def lay_out(self, txn: Transaction, pages: int | None = None) -> None:
+        """Write empty pages behind the file, one by one, for those that the commit of a write transaction may append.
+
+        LMDB writes up to 64 pages at once. ext4 keeps what was written at once in one piece of its cache, and each later write of a
+        page looks at all pages of the piece. If this fails, the commit says why.
+
+        Args:
+            pages: How many pages the transaction changes at most; None for the whole tree.
+        """
+        tree = txn.stat()
+        used = tree["branch_pages"] + tree["leaf_pages"] + tree["overflow_pages"]
+        pages = used if pages is None else min(pages, used, _LAID_OUT_MAX)
+        if pages < _LAID_OUT_MIN:
+            return
+        size = tree["psize"]
+        with contextlib.suppress(OSError), (self.path / DATA_FILE).open("r+b", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            if (status.st_dev, status.st_ino) == self.identity:
+                empty = bytes(size)
+                for place in range(status.st_size, _needed_size(self._lmdb) + pages * size, size):
+                    os.pwrite(file.fileno(), empty, place)
+
     def copy_to(self, new: "Environment", txn: Transaction) -> None:
         """Copy all records that the write transaction sees into an empty store, in the order of the keys, with full pages.
 
@@ -132,9 +162,14 @@ class Environment:
             Corrupt: Records are out of order or missing.
         """
         expected = self._lmdb.stat()["entries"]
+        copied = 0
         with new.begin_write() as copy, txn.cursor() as source, copy.cursor() as target:
+            source.first()
+            records = source.iternext()
             # Without an object for each record in Python: 0.4 µs for each.
-            copied = target.putmulti(source.iternext(), append=True)[0] if source.first() else 0
+            while count := target.putmulti(islice(records, _COPIED_AT_ONCE), append=True)[0]:
+                copied += count
+                new.lay_out(copy)
         if new.records != expected:
             message = f"{self.path}: {expected} records are counted, {copied} were copied; the store can be rebuilt"
             raise Corrupt(message)

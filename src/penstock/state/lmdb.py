@@ -185,6 +185,7 @@ class LmdbState:
                 cursor.putmulti(encoded.records())
             for raw in encoded.deleted:
                 txn.delete(raw)
+            self._environment.lay_out(txn, len(encoded))
             txn.put(record.METADATA_KEY, msgspec.structs.replace(metadata, epoch=epoch).seal())
 
         self._write(write)
@@ -204,6 +205,7 @@ class LmdbState:
             with txn.cursor() as cursor:
                 for batch in batches():
                     cursor.putmulti(_Encoded(batch).records())
+                    self._environment.lay_out(txn)
             txn.put(record.METADATA_KEY, msgspec.structs.replace(metadata, epoch=epoch).seal())
 
         self._write(write)
@@ -293,6 +295,9 @@ class _Encoded:
             plain = [pair for pair in pairs if self._is_usual(*pair)]
             self._keys, self._states = [key for key, _ in plain], [state for _, state in plain]
             self._longs.sort()
+
+    def __len__(self) -> int:
+        return len(self._keys) + len(self._longs) + len(self.deleted)
 
     def _is_usual(self, raw: bytes, state: bytes | None) -> bool:
         """Say whether an entity has a plain key and a state; keep its record, or its deletion, if not."""
