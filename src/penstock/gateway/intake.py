@@ -11,9 +11,10 @@ be written, as on a full disk, one line says so, and another one says when it ca
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import groupby, islice
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -144,6 +145,13 @@ def _told_together(batch: Iterable[_Group]) -> Iterator[tuple[Taker[Any], list[A
             yield take, senders
 
 
+class _Written(NamedTuple):
+    """The outcomes of an append, and the end of the log if it could not be written."""
+
+    outcomes: Sequence[Outcome]
+    end: Lsn
+
+
 class AppendBatcher:
     """Appends the requests of one gateway. For one event loop."""
 
@@ -155,14 +163,15 @@ class AppendBatcher:
         # the next one.
         self._thread = ThreadPoolExecutor(1, "penstock-append")
         self._waiting: list[_Group] = []
-        self._writer: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
         # The end of the log when it could not be written; None while it can.
         self._failed_at: Lsn | None = None
         self._known_until_s = 0.0
         self._checking = asyncio.Lock()
 
     def append(self, entries: Sequence[Entry], senders: Sequence[S], take: Taker[S]) -> None:
-        """Append requests durably, and call a function with the outcome of each. No task wakes for it.
+        """Append requests durably, at least one, and call a function with the outcome of each. No task wakes for it.
 
         Args:
             senders: The sender of each request.
@@ -171,9 +180,13 @@ class AppendBatcher:
                 another body, `RecordTooLarge` if the body exceeds the log's limit, and `LogUnavailable` if the
                 disk is full or fails. A request with an error was not appended.
         """
+        assert entries, "an append has a request"
         self._waiting.append(_Group(entries, senders, take))
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write())
+        if self._idle.is_set():
+            self._idle.clear()
+            # Not at once: requests of the same round of the event loop share the append.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._write, loop)
 
     async def schedule(self, entry: Entry, due_us: int) -> None:
         """Store a request durably until it is due and appended; raises as `append`."""
@@ -215,52 +228,83 @@ class AppendBatcher:
         async with self._checking:
             # A gateway without requests learns it only by a write of its own.
             if time.monotonic() >= self._known_until_s:
-                await self._report(await self._in_thread(self._check))
+                self._report(await self._in_thread(self._check))
         return self._failed_at is None
 
-    def _check(self) -> list[Outcome]:
+    def _check(self) -> _Written:
         try:
             self._log.check_writable()
         except LogUnavailable as error:
-            return [error]
+            return _Written([error], self._end())
         except PenstockError:  # of a log whose damage the next append names
-            return []
-        return [self._end()]
+            return _Written([], Lsn(0))
+        return _Written([self._end()], Lsn(0))
 
     async def close(self) -> None:
         """Wait for all appends that have begun; their clients may have left."""
-        if self._writer is not None:
-            await self._writer
+        await self._idle.wait()
         self._thread.shutdown()
 
-    async def _write(self) -> None:
-        """Append batches until no request waits."""
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            entries = [entry for group in batch for entry in group.entries]
-            began = time.perf_counter()
-            outcomes = await self._in_thread(self._append, entries)
-            self._metrics.appended(time.perf_counter() - began, len(entries))
-            await self._report(outcomes)
-            at = 0
-            for take, senders in _told_together(batch):
-                if at:
-                    await asyncio.sleep(0)  # others of the event loop must not wait for all of them
-                try:
-                    take(senders, outcomes[at : at + len(senders)])
-                except Exception:  # noqa: BLE001 -- the other requests must hear of theirs
-                    _log.exception("the outcome of an append was not taken")
-                at += len(senders)
-        self._writer = None
+    def _write(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Append the requests that wait, in the thread of the log; without any, there is nothing to do."""
+        batch, self._waiting = self._waiting, []
+        if batch:
+            # Without a task and its futures, which would wake one after the other: each wake-up is a round of the event loop.
+            self._thread.submit(self._append_batch, batch, loop)
+        else:
+            self._idle.set()
 
-    async def _report(self, outcomes: Sequence[Outcome]) -> None:
+    def _append_batch(self, batch: Sequence[_Group], loop: asyncio.AbstractEventLoop) -> None:
+        """Append a batch, and let the event loop tell its senders."""
+        entries = [entry for group in batch for entry in group.entries]
+        began = time.perf_counter()
+        try:
+            outcomes = self._append(entries)
+        except Exception as error:  # noqa: BLE001 -- the senders must hear of any failure
+            _log.exception("an append has failed")
+            outcomes = [LogUnavailable(f"the append has failed: {error}")] * len(entries)
+        took_s = time.perf_counter() - began
+        is_failed = any(isinstance(each, LogUnavailable) for each in outcomes)
+        written = _Written(outcomes, self._end() if is_failed else Lsn(0))
+        loop.call_soon_threadsafe(self._written, batch, written, took_s, loop)
+
+    def _written(
+        self,
+        batch: Sequence[_Group],
+        written: _Written,
+        took_s: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._metrics.appended(took_s, len(written.outcomes))
+        self._report(written)
+        self._tell(deque(_told_together(batch)), iter(written.outcomes), loop)
+
+    def _tell(
+        self,
+        told: deque[tuple[Taker[Any], list[Any]]],
+        outcomes: Iterator[Outcome],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Tell the next senders, and then the others, or append the requests that came meanwhile."""
+        take, senders = told.popleft()
+        try:
+            take(senders, list(islice(outcomes, len(senders))))
+        except Exception:  # noqa: BLE001 -- the other requests must hear of theirs
+            _log.exception("the outcome of an append was not taken")
+        if told:
+            loop.call_soon(self._tell, told, outcomes, loop)  # others must not wait for all of them
+        else:
+            self._write(loop)
+
+    def _report(self, written: _Written) -> None:
         """Log that the log cannot be written, or can be written again; not each refused request."""
+        outcomes, end = written
         if outcomes:
             self._known_until_s = time.monotonic() + _KNOWN_S
         failure = next((each for each in outcomes if isinstance(each, LogUnavailable)), None)
         failed_at = self._failed_at
         if failure is not None and failed_at is None:
-            self._failed_at = await self._in_thread(self._end)
+            self._failed_at = end
             _log.error(
                 "requests are refused: the log cannot be written", extra={"cause": str(failure)}
             )

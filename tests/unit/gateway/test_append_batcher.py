@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.ids import Lsn, RequestId
-from penstock.errors import RequestConflict
+from penstock.errors import LogUnavailable, RequestConflict
 from penstock.gateway.intake import AppendBatcher, Outcome
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry
@@ -66,3 +66,33 @@ def test_a_caller_that_fails_is_alone(tmp_path: Path, caplog: pytest.LogCaptureF
     assert [each.getMessage() for each in caplog.records] == [
         "the outcome of an append was not taken"
     ]
+
+
+class _Broken(MemoryLog):
+    """A log with a fault of its own, once."""
+
+    is_broken = True
+
+    def append(self, entries: Sequence[Entry], *, limited: bool = True) -> list[Lsn]:
+        if self.is_broken:
+            self.is_broken = False
+            raise ValueError("nobody expects this")
+        return super().append(entries, limited=limited)
+
+
+def test_a_fault_of_the_log_is_told_and_the_next_append_works(tmp_path: Path) -> None:
+    """No sender waits forever for an append that has ended with an error that nobody expects."""
+
+    async def append() -> list[Outcome]:
+        batcher, outcomes = AppendBatcher(_Broken(), Metrics(tmp_path)), list[Outcome]()
+        for name in "ab":
+            batcher.append((entry(name),), name, lambda _, taken: outcomes.extend(taken))
+            async with asyncio.timeout(60):
+                while len(outcomes) < "ab".index(name) + 1:
+                    await asyncio.sleep(0.001)
+        await batcher.close()
+        return outcomes
+
+    failed, appended = asyncio.run(append())
+    assert isinstance(failed, LogUnavailable)
+    assert appended == Lsn(0)

@@ -65,6 +65,20 @@ metrics = Metrics(data)
 with presence.present(data, "gateway", "shop", url="http://127.0.0.1:1"):
     print(metrics.exposition(MemoryJournal(), MemoryLog(), {"total": 0})[0].decode())
 """
+LATE = """
+import sys
+from pathlib import Path
+from penstock.gateway.telemetry.metrics import Metrics
+from penstock.process.metrics import UNDER_WAY, live_sum
+data, later = Path(sys.argv[1]), []
+metrics = Metrics(data, lambda seconds, function: later.append(function))
+def shows(count):
+    metrics.flow.under_way(count, 0)
+    return live_sum(data, UNDER_WAY)
+print(shows(1), shows(3), shows(0))
+later.pop()()
+print(live_sum(data, UNDER_WAY), shows(2), len(later))
+"""
 FULL = """
 import resource, sys
 from pathlib import Path
@@ -153,6 +167,11 @@ def test_processes_are_added_up(values: Values) -> None:
     assert values["penstock_request_seconds_count", (("kind", "call"),)] == 4
     assert values["penstock_log_records_total", ()] == 10
     assert values["penstock_requests_waiting", ()] == 3
+
+
+def test_requests_under_way_are_never_shown_as_none(tmp_path: Path) -> None:
+    """Whoever waits until no request is under way may wait too long, and never too short."""
+    assert ran(LATE, tmp_path) == "1.0 1.0 1.0\n0.0 2.0 0\n"
 
 
 def test_epoch_is_counted_without_the_time_before_it(values: Values) -> None:

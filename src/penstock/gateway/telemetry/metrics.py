@@ -42,8 +42,16 @@ if TYPE_CHECKING:
 class FlowMetrics:
     """Counts refusals and requests under way."""
 
-    def __init__(self, registry: MetricsRegistry) -> None:
-        """Add the metrics to the registry of a gateway."""
+    def __init__(
+        self, registry: MetricsRegistry, flush_soon: Callable[[], None] | None = None
+    ) -> None:
+        """Add the metrics to the registry of a gateway.
+
+        Args:
+            flush_soon: Calls `flush` a little later; None: each change is in the files at once.
+        """
+        self._flush_soon = self.flush if flush_soon is None else flush_soon
+        self._counts = self._shown = (0, 0)
         self._under_way = registry.gauge(
             UNDER_WAY, "Admitted requests that no epoch has committed."
         )
@@ -60,8 +68,19 @@ class FlowMetrics:
 
     def under_way(self, count: int, queued: int) -> None:
         """Set the number of requests under way, and of those that wait for their turn."""
-        self._under_way.set(count)
-        self._queued.set(queued)
+        self._counts = count, queued
+        # Whoever waits for the end of all requests must never see 0 while there is one. More than there are does no harm.
+        if count and not self._shown[0]:
+            self.flush()
+        else:
+            self._flush_soon()
+
+    def flush(self) -> None:
+        """Write the numbers into the files that all processes share."""
+        if self._counts != self._shown:
+            count, queued = self._shown = self._counts
+            self._under_way.set(count)
+            self._queued.set(queued)
 
     def refused(self, reason: str, target: str) -> None:
         """Count a request that was not admitted; the declared limits and pauses bound the targets."""
@@ -74,34 +93,36 @@ _FLUSH_S: Final = 0.25
 _BOUNDS_S = LATENCY_S + LATENCY_S_LONG
 
 
-class ResponseCount:
-    """Counts responses and their times; `add` takes less than a microsecond."""
+class TimedCount:
+    """Counts responses or appends, and their times; `add` takes less than a microsecond."""
 
-    def __init__(self, responses: "Counter", seconds: "Histogram") -> None:
-        """Count for two series; the histogram has the buckets of latencies."""
-        self._responses = responses
+    def __init__(self, counter: "Counter", seconds: "Histogram", bounds: Sequence[float]) -> None:
+        """Count for two series; the histogram has these bounds."""
+        self._counter = counter
         self._histogram = seconds
+        self._bounds = bounds
+        self._number = 0
         self._seconds = 0.0
-        self._buckets = [0] * (len(_BOUNDS_S) + 1)
+        self._buckets = [0] * (len(bounds) + 1)
 
-    def add(self, seconds: float) -> None:
-        """Count a response."""
+    def add(self, seconds: float, number: int = 1) -> None:
+        """Count some that took a time together."""
+        self._number += number
         self._seconds += seconds
-        self._buckets[bisect_left(_BOUNDS_S, seconds)] += 1
+        self._buckets[bisect_left(self._bounds, seconds)] += 1
 
     def flush(self) -> None:
         """Add the counts to the series, and begin at 0."""
-        number = sum(self._buckets)
-        if not number:
+        if not self._number:
             return
-        self._responses.inc(number)
+        self._counter.inc(self._number)
         # `Histogram.observe` takes a single value; its own sums take many.
         self._histogram._sum.inc(self._seconds)  # noqa: SLF001 -- no public way for many values
         buckets = self._histogram._buckets  # noqa: SLF001 -- as above
         for bucket, count in zip(buckets, self._buckets, strict=True):
             if count:
                 bucket.inc(count)
-        self._seconds, self._buckets = 0.0, [0] * len(self._buckets)
+        self._number, self._seconds, self._buckets = 0, 0.0, [0] * len(self._buckets)
 
 
 def at_once(_seconds: float, function: Callable[[], None]) -> None:
@@ -112,8 +133,8 @@ def at_once(_seconds: float, function: Callable[[], None]) -> None:
 class Metrics:
     """Counts the requests of one gateway.
 
-    Responses and the requests that wait are counted in memory, and the files that all processes share get the counts four
-    times a second, because an addition there takes longer than all other counting of a request.
+    Responses, appends and the requests that wait or are under way are counted in memory, and the files that all processes
+    share get the counts four times a second, because an addition there takes longer than all other counting of a request.
     """
 
     def __init__(
@@ -148,13 +169,14 @@ class Metrics:
         self._point_sessions = registry.gauge(
             "penstock_point_sessions", "Reads of several views at one epoch that are open."
         )
-        self._append = registry.histogram(
+        append = registry.histogram(
             "penstock_log_append_seconds",
             "Time of one durable append; requests that arrive together share an append.",
             APPEND_S,
         )
-        self._appended = registry.counter("penstock_log_records", "Requests appended to the log.")
-        self.flow = FlowMetrics(registry)
+        records = registry.counter("penstock_log_records", "Requests appended to the log.")
+        self._appended = TimedCount(records, append, APPEND_S)
+        self.flow = FlowMetrics(registry, self._flush_soon)
         self.follow = FollowMetrics(registry)
         self._reads = registry.counter(
             "penstock_reads", "Calls of @readonly handlers that readers answered."
@@ -162,7 +184,7 @@ class Metrics:
         self._readers = registry.counter(
             "penstock_reader_starts", "Reader processes that have started."
         )
-        self._counts: dict[tuple[str, int], ResponseCount] = {}
+        self._counts: dict[tuple[str, int], TimedCount] = {}
         self._awaited = 0
         self._flush_comes = False
 
@@ -170,9 +192,10 @@ class Metrics:
         """Count a response."""
         count = self._counts.get((route_kind, status // 100))
         if count is None:
-            count = self._counts[route_kind, status // 100] = ResponseCount(
+            count = self._counts[route_kind, status // 100] = TimedCount(
                 self._requests.labels(route_kind, f"{status // 100}xx"),
                 self._seconds.labels(route_kind),
+                _BOUNDS_S,
             )
         count.add(seconds)
         self._flush_soon()
@@ -196,12 +219,14 @@ class Metrics:
         self._flush_comes = False
         for count in self._counts.values():
             count.flush()
+        self._appended.flush()
+        self.flow.flush()
         self._waiting.set(self._awaited)
 
     def appended(self, seconds: float, records: int) -> None:
         """Count an append."""
-        self._append.observe(seconds)
-        self._appended.inc(records)
+        self._appended.add(seconds, records)
+        self._flush_soon()
 
     def read(self, calls: int) -> None:
         """Count calls that a reader has answered."""
