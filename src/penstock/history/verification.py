@@ -588,8 +588,9 @@ def check_spark(data: Path, journal: Journal) -> Iterator[Finding]:
     for partition, reached in positions.items():
         offset = offsets.get(str(partition), 0)
         if isinstance(offset, int) and offset > reached:
+            # A stop between two epochs ends a batch of Spark before all of its records have run.
             what = f"Spark has read up to {offset}, and the journal up to {reached}"
-            yield rebuildable(what, CHECKPOINT)
+            yield harmless(what, CHECKPOINT, "a driver goes on at the positions of the journal")
 
 
 def check_snapshots(data: Path, journal: Journal, *, content: bool) -> Iterator[Finding]:
