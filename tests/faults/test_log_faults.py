@@ -158,8 +158,8 @@ failures = 0
 for number in range(200):
     try:
         done += log.append([entry(str(number), bytes(5000))])
-    except LogUnavailable:
-        failures += 1
+    except LogUnavailable as error:
+        failures += "bytes (ulimit -f)" in str(error)
 tell(failures, done, log.end(), [one.request_id for one in log.read(Lsn(0), log.end())])
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 tell(log.append([entry(str(number), bytes(5000)) for number in range(200)]))

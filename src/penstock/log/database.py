@@ -19,6 +19,7 @@ of a parent's connection is refused, because SQLite's locks do not survive a for
 """
 
 import os
+import resource
 import shutil
 import sqlite3
 import threading
@@ -185,19 +186,22 @@ def sqlite_errors_translated(file: Path) -> Iterator[None]:
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         if code & 0xFF in _DAMAGED or code == sqlite3.SQLITE_IOERR_SHORT_READ:
             raise Corrupt(f"{file}: {error} ({name}); restore it from a backup") from error
-        full = _disk_is_full(file) if code & 0xFF == sqlite3.SQLITE_IOERR else ""
+        full = _no_room(file) if code & 0xFF == sqlite3.SQLITE_IOERR else ""
         raise LogUnavailable(f"{file}: {error} ({name}){full}") from error
     except OSError as error:
         raise LogUnavailable(f"{file}: {error}") from error
 
 
-def _disk_is_full(file: Path) -> str:
-    """Return the end of the message of a failed write that a full disk explains: SQLite does not name that cause."""
+def _no_room(file: Path) -> str:
+    """Return the end of the message of a failed write that a full disk or a limit explains: SQLite does not name that cause."""
     try:
         free = shutil.disk_usage(file.parent).free
     except OSError:
         return ""
-    return f"; the disk is full: {free:,} bytes are free" if free < _FULL_BYTES else ""
+    if free < _FULL_BYTES:
+        return f"; the disk is full: {free:,} bytes are free"
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return "" if most == resource.RLIM_INFINITY else f"; a file may have {most:,} bytes (ulimit -f)"
 
 
 class Handle:
