@@ -28,8 +28,8 @@ def test_sent_checkouts_have_both_latencies(tmp_path: Path) -> None:
     with RunningGateway(EXAMPLE, tmp_path, reads=False) as gateway:
         port = gateway.config.gateway.port
         paths = (
-            "stock/batch_init/20/9/1",
-            "payment/batch_init/20/9",
+            "stock/batch_init/20/99/1",  # one item, or one user, may be in many orders: they are drawn
+            "payment/batch_init/20/99",
             "orders/batch_init/20/20/20/1",
         )
         load = Load(HOST, port, 1)
