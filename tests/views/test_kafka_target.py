@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -338,6 +339,23 @@ def test_a_topic_that_lets_nothing_be_deleted_has_not_passed(log: Log) -> None:
     log.load([])
     with pytest.raises(TargetProblem, match=r"lets no message be deleted(.|\n)*compact,delete"):
         log.target.purge()
+
+
+def test_purge_deletes_messages_that_no_reader_sees_yet(log: Log) -> None:
+    """The end of a transaction is written after its commit: until then, committed messages end earlier for readers."""
+    topic = f"{log.prefix}.Item"
+    log.broker.make(topic, config=_COMPACT)
+    names = {"bootstrap.servers": log.broker.servers, "transactional.id": log.prefix}
+    other = Producer({**names, "log_level": 0})
+    other.init_transactions(10)
+    other.begin_transaction()
+    other.produce(topic, b"{}", b"{}")
+    other.flush(10)  # as long as it is open, committed messages end before it
+    log.load(items(ada="secret"))
+    log.load([])
+    other.abort_transaction(10)
+    log.target.purge()
+    assert "secret" not in str(log.told())
 
 
 def test_removal_deletes_the_topics_that_were_made(log: Log) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -90,6 +90,8 @@ _TOPIC: Final = {
     "unclean.leader.election.enable": "false",
 }
 """The settings of a topic that Penstock creates."""
+
+T = TypeVar("T")
 
 _OF_POSITION: Final = {**_TOPIC, "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
 
@@ -735,13 +737,32 @@ class KafkaTarget:
                     raise KafkaException(error)
 
     def _ends(self, topics: Sequence[ShownTopic]) -> dict[str, list[int]]:
-        """Return for each topic the offsets at which its partitions end."""
+        """Return for each topic the offsets at which its partitions end.
+
+        The end of a transaction is written a moment after its commit, so readers of committed messages find an earlier end. Messages
+        between the two would never be deleted.
+        """
         return {
             topic.name: [
-                self._offsets(TopicPartition(topic.name, at))[1] for at in range(topic.partitions)
+                self._written_end(TopicPartition(topic.name, at)) for at in range(topic.partitions)
             ]
             for topic in topics
         }
+
+    def _written_end(self, part: TopicPartition) -> int:
+        """Return the offset behind the last message of a partition, committed or not."""
+        admin = self._brokers.administrator()
+
+        def asked() -> int:
+            wanted = {part: OffsetSpec.latest()}
+            ends = admin.list_offsets(
+                wanted,
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=_ANSWER_S,
+            )
+            return int(ends[part].result().offset)
+
+        return _when_settled(asked)
 
     def _await_end(self, part: TopicPartition) -> None:
         """Wait a little for a transaction that was committed, and whose end is not written into the partition yet.
@@ -764,16 +785,12 @@ class KafkaTarget:
 
     def _offsets(self, part: TopicPartition) -> tuple[int, int]:
         """Return the offsets [low, high) of the committed messages of a partition."""
-        deadline = time.monotonic() + _ANSWER_S
-        while True:
-            try:
-                low, high = self._reader().get_watermark_offsets(part, _ANSWER_S)
-                return low, high
-            except KafkaException as error:
-                # The leader of a partition may change, and that of a new one is not known everywhere at once.
-                if error.args[0].code() not in MOVING or time.monotonic() > deadline:
-                    raise
-                time.sleep(_LOOK_S)
+
+        def asked() -> tuple[int, int]:
+            low, high = self._reader().get_watermark_offsets(part, _ANSWER_S)
+            return low, high
+
+        return _when_settled(asked)
 
     def _reader(self) -> Consumer:
         if self._consumer is None:
@@ -802,6 +819,18 @@ class KafkaTarget:
 
 
 _NO: Final = ("", 0)
+
+
+def _when_settled(asked: Callable[[], T]) -> T:
+    """Ask the brokers until they know the leader of a partition: it may change, and a new one is not known everywhere at once."""
+    deadline = time.monotonic() + _ANSWER_S
+    while True:
+        try:
+            return asked()
+        except KafkaException as error:
+            if error.args[0].code() not in MOVING or time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_S)
 
 
 def _position_of(record: Record | None) -> Position | None:
