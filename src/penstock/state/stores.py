@@ -143,21 +143,21 @@ Progress = Callable[[Epoch, int], None]
 """Called after each write with the store's epoch, and how many changes were written."""
 
 
-class Shares:
+class DividedChanges:
     """The changes that a store has taken last, divided for all stores: the others need no look at the journal."""
 
     def __init__(self) -> None:
-        self._range = (BEFORE_FIRST, BEFORE_FIRST)
-        self._shares: list[SortedChanges] = []
+        self._kept: tuple[Epoch, Epoch, list[SortedChanges]] = (BEFORE_FIRST, BEFORE_FIRST, [])
 
     def of(self, after: Epoch, upto: Epoch, spec: PartitionSpec) -> SortedChanges | None:
         """Return the changes of (after, upto] for a partition, if they are kept."""
-        is_kept = self._range == (after, upto) and len(self._shares) == spec.partitions
-        return self._shares[spec.partition] if is_kept else None
+        *kept, shares = self._kept
+        is_kept = kept == [after, upto] and len(shares) == spec.partitions
+        return shares[spec.partition] if is_kept else None
 
     def keep(self, after: Epoch, upto: Epoch, shares: list[SortedChanges]) -> None:
         """Keep the changes of (after, upto] for each partition in the place of the former ones."""
-        self._range, self._shares = (after, upto), shares
+        self._kept = (after, upto, shares)
 
 
 def catch_up(  # noqa: PLR0913 -- source, target, and how to report
@@ -169,7 +169,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     batch: int = BATCH_CHANGES,
     snapshots: Snapshots | None = None,
     folder: Path | None = None,
-    shares: Shares | None = None,
+    shared: DividedChanges | None = None,
 ) -> None:
     """Apply the commits of (state.epoch, upto] to a store, for the keys of its partition.
 
@@ -181,7 +181,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
         batch: Changes after which a write ends.
         snapshots: Snapshots of the journal, to begin from.
         folder: The folder of temporary files; None for the usual one.
-        shares: Keeps small changes for the other stores of the same number; None: each store reads them.
+        shared: Keeps small changes for the other stores of the same number; None: each store reads them.
 
     Raises:
         Diverged: The journal lacks an epoch of the range, and no snapshot helps.
@@ -197,7 +197,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     ):
         reached = state.epoch
     while reached < upto:
-        for epoch, changes in _batches(journal, reached, upto, spec, batch, shares):
+        for epoch, changes in _batches(journal, reached, upto, spec, batch, shared):
             # The store records the epoch in the same write, so a killed catch-up can be repeated.
             reached = state.apply(epoch, changes, reached)
             if reached != epoch:
@@ -277,10 +277,10 @@ def _batches(
     upto: Epoch,
     spec: PartitionSpec,
     limit: int,
-    shares: Shares | None = None,
+    shared: DividedChanges | None = None,
 ) -> Iterator[tuple[Epoch, SortedChanges]]:
     """Yield the last epoch and the changes of as many whole epochs as the limits allow."""
-    kept = None if shares is None else shares.of(after, upto, spec)
+    kept = None if shared is None else shared.of(after, upto, spec)
     if kept is not None:
         yield upto, kept
         return
@@ -293,8 +293,8 @@ def _batches(
         if count >= limit or size >= BATCH_BYTES or epoch == upto:
             if count <= _FEW:
                 divided = _divided(pending, spec.partitions)
-                if shares is not None and size <= _KEPT_BYTES:
-                    shares.keep(after, epoch, divided)
+                if shared is not None and size <= _KEPT_BYTES:
+                    shared.keep(after, epoch, divided)
                 yield epoch, divided[spec.partition]
             else:
                 yield epoch, _owned_changes(pending, spec)
@@ -429,7 +429,7 @@ class Stores:
         self._snapshots = None if snapshots is None else Snapshots(snapshots, journal.identity)
         self._elsewhere = elsewhere
         self._taken: set[PartitionSpec] = set()
-        self._shares = Shares()
+        self._divided = DividedChanges()
         self._open: dict[int, LmdbState] = {}
         self._specs: list[PartitionSpec] = []
         self.use(partitions)
@@ -690,7 +690,7 @@ class Stores:
                 note,
                 snapshots=self._snapshots,
                 folder=self._directory,
-                shares=self._shares,
+                shared=self._divided,
             )
         except StateUnavailable:
             self._forget(spec)  # after a failed write, LMDB may have to be opened again
