@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from penstock.base.ids import Epoch
 from penstock.log.clock import ClockSteps
 from penstock.model.waiting_effect import WaitingEffect, decode_waiting_effect
+from penstock.process.presence import boot_id
 
 _CACHE_KB: Final = 8_192
 _VERSION: Final = 1
@@ -36,6 +37,8 @@ CREATE TABLE IF NOT EXISTS effects (
     error TEXT NOT NULL,
     row BLOB NOT NULL
 );
+CREATE TABLE IF NOT EXISTS clock (boot TEXT NOT NULL, ahead_us INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS steps (first_after INTEGER NOT NULL, step_us INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS by_turn ON effects (status, function, owner, seq);
 CREATE INDEX IF NOT EXISTS by_time ON effects (due_us) WHERE status = 1;
 """
@@ -108,9 +111,6 @@ class Queue:
             claim: The name of this process, which is in the rows of `once=True` effects that it has begun.
         """
         self._claim = claim
-        self._clock = ClockSteps()
-        # How far the clock went, and the number of the first effect that came afterwards.
-        self._steps: list[tuple[int, int]] = []
         self._owners: dict[tuple[Status, str], str] = {}  # whose turn was last
         # A look at an empty part of the index costs as much as an effect, and there is a look for each call that ends.
         self._empty: set[Status] = set()
@@ -128,9 +128,23 @@ class Queue:
             for suffix in ("", "-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             self._connection = self._opened(path)
+        self._connection.execute(
+            "DELETE FROM steps WHERE NOT EXISTS (SELECT 1 FROM effects WHERE seq < first_after)"
+        )
+        # The number of the first effect that came after a step of the clock, and how far the clock went.
+        self._steps: list[tuple[int, int]] = self._connection.execute(
+            "SELECT first_after, step_us FROM steps"
+        ).fetchall()
         (self._next_seq,) = self._connection.execute(
-            "SELECT ifnull(max(seq), 0) + 1 FROM effects"
+            "SELECT max(ifnull((SELECT max(seq) FROM effects), 0) + 1, ifnull(max(first_after), 0)) FROM steps"
         ).fetchone()
+        self._boot = boot_id()
+        former = self._connection.execute(
+            "SELECT ahead_us FROM clock WHERE boot = ? AND boot != ''", (self._boot,)
+        ).fetchone()
+        self._clock = ClockSteps(*(former or ()))
+        self._follow_clock()
+        self._note_clock()
         self._take_over()
 
     @staticmethod
@@ -299,11 +313,7 @@ class Queue:
 
     def wake(self, now_us: int) -> int | None:
         """Let the effects that are due be called; return when the next one is due, None if none is."""
-        if step_us := self._clock.step_us():  # the pauses stay as long as they were
-            later = "UPDATE effects SET due_us = due_us + ? WHERE status = 1"
-            self._connection.execute(later, (step_us,))
-            self._steps.append((self._next_seq, step_us))
-            self._next_us = 0
+        self._follow_clock()
         if self._next_us is None or now_us < self._next_us:
             return self._next_us
         self._empty.discard(Status.RETRY)
@@ -315,6 +325,22 @@ class Queue:
         ).fetchone()
         self._next_us = next_due[0]
         return self._next_us
+
+    def _follow_clock(self) -> None:
+        """Let the pauses, and the times since the effects were sent, stay as long as they were if the clock has jumped."""
+        if step_us := self._clock.step_us():
+            later = "UPDATE effects SET due_us = due_us + ? WHERE status = 1"
+            self._connection.execute(later, (step_us,))
+            self._steps.append((self._next_seq, step_us))
+            self._connection.execute("INSERT INTO steps VALUES (?, ?)", self._steps[-1])
+            self._note_clock()
+            self._next_us = 0
+
+    def _note_clock(self) -> None:
+        """Let the next process on this machine know how the clock goes."""
+        self._connection.execute("DELETE FROM clock")
+        now = (self._boot, self._clock.ahead_us)
+        self._connection.execute("INSERT INTO clock VALUES (?, ?)", now)
 
     def functions(self, status: Status) -> list[str]:
         """Return the functions that have effects with a status."""
@@ -345,6 +371,7 @@ class Queue:
 
     def close(self) -> None:
         """End the transaction, and close the file."""
+        self._note_clock()
         self.commit()
         self._connection.execute("COMMIT")
         self._connection.close()

@@ -35,15 +35,22 @@ def time_after(earlier_us: int, clock_us: Callable[[], int] = wall_clock_us) -> 
 
 
 class ClockSteps:
-    """The steps of the machine's clock since an earlier look."""
+    """The steps of the machine's clock since an earlier look.
 
-    def __init__(self) -> None:
-        self._ahead_us = self._ahead()
+    Attributes:
+        ahead_us: How far the machine's clock was ahead of a clock without jumps, at the last look.
+
+    Args:
+        ahead_us: `ahead_us` of an earlier process, since the same start of the machine; None: the last look is now.
+    """
+
+    def __init__(self, ahead_us: int | None = None) -> None:
+        self.ahead_us = self._ahead() if ahead_us is None else ahead_us
 
     def step_us(self) -> int:
         """Return how far the clock has jumped since the last look, negative if it was set back; 0 for a minute or less."""
-        before, self._ahead_us = self._ahead_us, self._ahead()
-        step_us = self._ahead_us - before
+        before, self.ahead_us = self.ahead_us, self._ahead()
+        step_us = self.ahead_us - before
         return step_us if abs(step_us) > _DIFFERENCE_S * 1_000_000 else 0
 
     @staticmethod

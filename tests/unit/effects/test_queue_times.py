@@ -59,3 +59,48 @@ def test_a_jump_of_the_clock_changes_no_time_of_life(
                 sent_us = queue.sent_us(each)
                 assert retry_due_us(plan, sent_us, 1, now_us + 50_000_000, None, 1.0) is not None
                 assert retry_due_us(plan, sent_us, 1, now_us + 70_000_000, None, 1.0) is None
+
+
+def test_a_jump_of_the_clock_is_known_to_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The effect process starts again after a jump, or the clock jumps while no effect process runs."""
+    plan = EffectPlan(100, 1.0, until_s=60.0, once=False, is_async=False)
+    real_us = wall_clock_us()
+    called: list[Queued] = []
+    for count, jump_us in enumerate((0, 24 * HOUR_US, 24 * HOUR_US, -HOUR_US, 0)):
+        now_us = real_us + jump_us
+        monkeypatch.setattr("penstock.log.clock.wall_clock_us", lambda now_us=now_us: now_us)
+        with closing(Queue(tmp_path / "queue.sqlite", "me")) as queue:
+            assert count == 0 or 0 < (queue.wake(now_us) or 0) - now_us < 60_000_000
+            queue.take([(f"e{count}", waiting_row(RequestId("r~~1"), REQUEST, now_us))])
+            queued = queue.next(Status.READY, "charge")
+            assert queued is not None
+            queue.call(queued)
+            queue.put_later(queued.key, now_us + 50_000_000, 0, "it does not answer")
+            called.append(queued)
+            for each in called:
+                sent_us = queue.sent_us(each)
+                assert retry_due_us(plan, sent_us, 1, now_us + 50_000_000, None, 1.0) is not None
+                assert retry_due_us(plan, sent_us, 1, now_us + 70_000_000, None, 1.0) is None
+
+
+def test_steps_of_the_clock_are_not_counted_for_later_effects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers of effects go on behind a step, also if the effects before it have ended."""
+    now_us = wall_clock_us()
+    path = tmp_path / "queue.sqlite"
+    with closing(Queue(path, "me")) as queue:
+        for name in ("a", "b", "c"):
+            queue.take([(name, waiting_row(RequestId("r~~1"), REQUEST, now_us))])
+        monkeypatch.setattr("penstock.log.clock.wall_clock_us", lambda: now_us + HOUR_US)
+        queue.wake(now_us + HOUR_US)
+        queue.take([("b", None), ("c", None)])
+    with closing(Queue(path, "me")) as queue:
+        queue.take([("d", waiting_row(RequestId("r~~1"), REQUEST, now_us + HOUR_US))])
+        moved = {}
+        while queued := queue.next(Status.READY, "charge"):
+            queue.call(queued)
+            moved[queued.key] = round((queue.sent_us(queued) - now_us) / HOUR_US)
+    assert moved == {"a": 1, "d": 1}
