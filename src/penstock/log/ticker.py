@@ -2,13 +2,15 @@
 
 `ticks.json` in the shared root has the last due time of each schedule. It is written after the append: after a crash in
 between, the same tick has the same id, and the log drops it. A schedule that is new, or whose times have changed, begins
-now, and so does one whose last tick is ahead of the clock: the clock was set back. While a schedule is paused, its ticks are passed over.
+now, and so does one whose last tick is ahead of the clock: the clock was set back. The file also has the due times of the ticks
+that have run, so they do not run again when the clock comes to them again, and the log has forgotten their ids. While a schedule is
+paused, its ticks are passed over.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -26,6 +28,9 @@ PERIOD_S: Final = 0.2
 _AHEAD_MAX_US: Final = 60_000_000
 """A last tick may be so far ahead of the clock: the driver before may have run on another host."""
 
+_STRETCHES_MAX: Final = 20
+"""The most stretches of ticks that are known for a schedule. One begins when the clock jumps, or when ticks were missed."""
+
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -35,10 +40,29 @@ class Ticked(msgspec.Struct, frozen=True):
     Attributes:
         last_us: Ticks up to this time have been appended, or were passed over; microseconds since the Unix epoch.
         times: The text and the zone of the schedule.
+        ran: The first and the last tick of each stretch of ticks that have been appended, or were passed over, in their order.
     """
 
     last_us: int
     times: str
+    ran: list[tuple[int, int]] = []
+
+    def has_run(self, due_us: int) -> bool:
+        """Say whether a tick has been appended, or was passed over."""
+        return any(first_us <= due_us <= last_us for first_us, last_us in self.ran)
+
+    def and_then(self, schedule: Schedule, due: Sequence[datetime]) -> Self:
+        """Return how far the schedule has come with further ticks."""
+        ran = self.ran
+        for each in due:
+            due_us = _us(each)
+            before = [stretch for stretch in ran if stretch[0] <= due_us]
+            behind, first_us = ran[len(before) :], due_us
+            if before and next(schedule.after(_moment(before[-1][1])), each) >= each:
+                first_us, last_us = before.pop()
+                due_us = max(last_us, due_us)
+            ran = [*before, (first_us, due_us), *behind]
+        return type(self)(_us(due[-1]), self.times, ran[-_STRETCHES_MAX:])
 
 
 def read_ticks(data: Path) -> dict[str, Ticked]:
@@ -106,19 +130,24 @@ class Ticker(RegularLook):
         self, before: dict[str, Ticked], now_us: int
     ) -> tuple[dict[str, Ticked], list[tuple[Schedule, datetime]]]:
         """Return how far the schedules have come with the ticks that are due, and these ticks."""
-        now = _EPOCH + timedelta(microseconds=now_us)
+        now = _moment(now_us)
         after: dict[str, Ticked] = {}
         every: list[tuple[Schedule, datetime]] = []
         for schedule in self._schedules:
             times, known = f"{schedule.text} {schedule.zone}".strip(), before.get(schedule.name)
             is_set_back = known is not None and known.last_us > now_us + _AHEAD_MAX_US
             if known is None or known.times != times or is_set_back:
-                after[schedule.name] = Ticked(now_us, times)
+                ran = known.ran if known is not None and known.times == times else []
+                after[schedule.name] = Ticked(now_us, times, ran)
                 continue
-            due = schedule.due(_EPOCH + timedelta(microseconds=known.last_us), now)
-            every += [(schedule, each) for each in due]
-            after[schedule.name] = Ticked(_us(due[-1]), times) if due else known
+            due = schedule.due(_moment(known.last_us), now)
+            every += [(schedule, each) for each in due if not known.has_run(_us(each))]
+            after[schedule.name] = known.and_then(schedule, due) if due else known
         return after, every
+
+
+def _moment(time_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=time_us)
 
 
 def _us(moment: datetime) -> int:

@@ -129,10 +129,10 @@ def test_a_kit_moves_the_time_by_hand() -> None:
 class Driven:
     """A ticker without its thread, with a clock that the test moves."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, retention_s: int = 7 * 86_400) -> None:
         self.data = data
-        self.log = SqliteLog(data / "log.sqlite")
         self.now = at("2026-01-01T00:01")
+        self.log = SqliteLog(data / "log.sqlite", retention_s=retention_s, clock_us=self.clock_us)
         self.restart()
 
     def restart(self) -> None:
@@ -141,9 +141,12 @@ class Driven:
             self.log,
             lambda: paused_schedules(self.data),
             lambda _: None,
-            lambda: int(self.now.timestamp() * 1_000_000),
+            self.clock_us,
         )
         self.ticker.use(list(app.schedules.values()))
+
+    def clock_us(self) -> int:
+        return int(self.now.timestamp() * 1_000_000)
 
     def pass_by(self, **time: float) -> None:
         self.now += timedelta(**time)
@@ -183,6 +186,27 @@ def test_a_clock_that_is_set_right_stops_no_schedule(tmp_path: Path) -> None:
     before = [f"2025-12-31T23:{minute:02}:00Z" for minute in range(10, 60, 5)]
     after = ["2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"]
     assert ticks == ["2027-01-01T00:00:00Z", "2026-01-01T00:05:00Z", *before, *after]
+    driven.log.close()
+
+
+def test_a_tick_happens_once_also_if_the_log_has_forgotten_it(tmp_path: Path) -> None:
+    """The clock was set back by more than `retention_s`, twice; a stretch in which it was ahead stands in the way of no other tick."""
+    driven = Driven(tmp_path, retention_s=60)
+    driven.pass_by()
+    driven.pass_by(minutes=5)
+    driven.pass_by(days=30)
+    for back in (timedelta(), timedelta(days=30, minutes=15), timedelta(minutes=55)):
+        driven.now -= back
+        for _ in range(12):
+            driven.pass_by(minutes=5)
+    driven.pass_by(days=29, hours=23, minutes=5)
+    driven.restart()
+    for _ in range(3):
+        driven.pass_by(minutes=5)
+    ticks = [each.partition("sweep~~2026-01-")[2][:8] for each in driven.ids() if "sweep" in each]
+    ahead = [f"31T{minute // 60:02}:{minute % 60:02}" for minute in range(5, 80, 5)]
+    right = [f"01T01:{minute:02}" for minute in range(0, 60, 5)]
+    assert ticks == ["01T00:05", *ahead[:13], *right, *ahead[13:]]
     driven.log.close()
 
 
