@@ -31,7 +31,7 @@ from penstock.model.declaration import (
     where_of,
 )
 from penstock.model.effect import complaints_of_effects, plan_of
-from penstock.model.entity import declaration_of, is_intact
+from penstock.model.entity import Entity, declaration_of, is_intact
 from penstock.model.entity_type import EntityType
 from penstock.model.handler import function_in, misplaced_mark
 from penstock.model.index import bind_indexes
@@ -528,7 +528,10 @@ class App:
         complaints += declaration.complaints
         if not is_intact(cls):
             complaints.append(
-                f"{entity_type.where}: {entity_type.name} was changed by a decorator above @entity; "
+                f"{entity_type.where}: {entity_type.name} was changed by a decorator above it, such as @dataclass; "
+                "remove the decorator: an entity class needs none"
+                if issubclass(cls, Entity)
+                else f"{entity_type.where}: {entity_type.name} was changed by a decorator above @entity; "
                 "@entity comes last, on top"
             )
         annotations = {name: (annotation, owner) for name, annotation, owner in declaration.sources}
@@ -675,6 +678,8 @@ class App:
             RequestError: The class, method or function does not exist, or the arguments do not fit.
         """
         signature = self.signature(entity, method)
+        if entity and key is not None and method in CREATIONS:
+            self._refuse_lost(entity, method, positional, named)
         named = self._with_key(entity, key, signature, positional, named)
         arguments = signature.encode(positional, named)
         text = None
@@ -716,6 +721,23 @@ class App:
             Erased: They concern a subject that was erased.
         """
         return request if self.keys is None else opened_request(self.keys, request)
+
+    def _refuse_lost(
+        self, entity: str, method: str, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> None:
+        """Refuse values beside the key of a creation that no attribute would get."""
+        entity_type = self.entity(entity)
+        if entity_type.runs_initializer(method):
+            return
+        if positional:
+            known = ", ".join(entity_type.attributes) or "there is none"
+            raise RequestError(
+                f"{entity}.{method} takes its key by position and attributes by name: {known}"
+            )
+        if entity_type.key_name in named:
+            raise RequestError(
+                f"{entity}.{method} got its key {entity_type.key_name} twice; give it once, by position or by name"
+            )
 
     def _with_key(
         self,
@@ -818,9 +840,7 @@ class App:
                 raise RequestError(
                     f"{method} is an effect, which no caller requests; a handler sends it: send({method}, …)"
                 )
-            named = (*self.entities, *self.functions)
-            cased = [name for name in named if name.lower() == method.lower()]
-            raise RequestError(unknown("function", method, cased or self.functions))
+            raise RequestError(unknown("function", method, self.functions))
         entity_type = self.entity(entity)
         if method in entity_type.methods:
             return entity_type.methods[method]

@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 from penstock.base.schema import reference_type
 from penstock.errors import RequestError
-from penstock.model.application import App
+from penstock.model.application import App, unknown
 from penstock.model.declaration import CREATIONS
 from penstock.model.entity_type import EntityType
 from penstock.model.request import APPEND, NAMES, Request
@@ -236,6 +236,10 @@ class _Calling:
                 raise RequestError(
                     "this object makes the calls itself; leave .call out, as in kit.acting_as('ada')(Item.add, …)"
                 )
+            if name not in (*app.functions, *app.effects):
+                named = (*app.entities, *app.functions)
+                cased = [each for each in named if each.lower() == name.lower()]
+                raise RequestError(unknown("class and no function", name, cased or named))
             app.signature("", name)
         return _performed(self._perform, "", None, name)
 
@@ -305,12 +309,33 @@ class _EntityCalling:
 
     def create(self, *positional: Any, request_id: str | None = None, **named: Any) -> Any:
         """Create an entity; its key comes first, or is derived from the request."""
+        return self._made("create", positional, request_id, named)
+
+    def upsert(self, *positional: Any, request_id: str | None = None, **named: Any) -> Any:
+        """Create or replace an entity; see `create`."""
+        return self._made("upsert", positional, request_id, named)
+
+    def update_or_create(
+        self, *positional: Any, request_id: str | None = None, **named: Any
+    ) -> Any:
+        """Change the named attributes of an entity, or create it; its key comes first."""
+        return self._made("update_or_create", positional, request_id, named)
+
+    def _made(
+        self, method: str, positional: Sequence[Any], request_id: str | None, named: Any
+    ) -> Any:
         key: object = None
         app = self._app
-        if positional and (app is None or app.entity(self._name).initializer is None):
-            key, *rest = positional
-            positional = tuple(rest)
-        return self._perform(Call(self._name, key, "create", positional, named, request_id))
+        if positional and (app is None or not app.entity(self._name).runs_initializer(method)):
+            key, *positional = positional
+        return self._perform(Call(self._name, key, method, tuple(positional), named, request_id))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._app is not None:
+            self._app.signature(self._name, name)  # suggests similar names
+        raise RequestError(f"{self._name}.{name} needs an entity: {self._name}(key).{name}(…)")
 
     def exists(self, key: object) -> Any:
         """Say whether an entity exists."""

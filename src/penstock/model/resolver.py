@@ -130,7 +130,7 @@ class Resolver:
     ) -> dict[str, Any]:
         """Return the types that annotations of `owner` name, where `cls` is or inherits from it."""
         home = owner if isinstance(owner, type) else _home_of(owner, cls)
-        names = self.names_at(owner)
+        names = self.names_at(owner) | _inner_types(home)
         for generic in (
             home,
             owner,
@@ -267,6 +267,12 @@ def _home_of(function: Any, cls: type | None) -> type | None:
         ):
             return owner
     return None
+
+
+def _inner_types(cls: type | None) -> dict[str, type]:
+    """Return the classes that are defined inside of a class, by their names: annotations in its body can use them."""
+    inside = {} if cls is None else vars(cls)
+    return {name: value for name, value in inside.items() if isinstance(value, type)}
 
 
 def is_changeable(value: Any) -> bool:

@@ -7,8 +7,9 @@ the arguments by position are stored with the names that their parameters had, a
 
 import functools
 import inspect
+import json
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -20,6 +21,7 @@ from penstock.base.given_type import GivenType, RepeatedNames, may_be_rounded, r
 from penstock.base.ids import Fingerprint, fingerprint_of
 from penstock.base.lowering import lower_of, lower_reply, place_in
 from penstock.base.misfit import misfit_of, place_of
+from penstock.base.near_names import did_you_mean
 from penstock.base.record import RecordKind, fields_of, is_record, kind_of, simplified
 from penstock.base.schema import (
     ENCODER,
@@ -197,6 +199,7 @@ class Signature:
             by_position = msgspec.Raw(ENCODER.encode(row))
             by_name = self._encode_named(min(len(row), len(self._positional)), named, tag)
         except TypeError as error:
+            self._refuse_unknown(named)
             raise RequestError(f"{self.name}: {error}") from error
         # The encoded arguments must be readable when the request runs, perhaps much later; a caller
         # hears of it now.
@@ -349,6 +352,11 @@ class Signature:
             name, equals, rest = text.partition("=")
             if equals and name in self.parameters:
                 named[name] = self._parse_one(self.parameters[name], rest)
+            elif equals and name.isidentifier() and did_you_mean(name, self.parameters):
+                self._refuse_unknown(
+                    [name], f" If {text} is a value, write it as JSON: {json.dumps(text)}"
+                )
+                positional.append(self._parse_one(self._at(len(positional)), text))
             else:
                 positional.append(self._parse_one(self._at(len(positional)), text))
         return positional, named
@@ -388,6 +396,7 @@ class Signature:
             self._refuse_repeated(text)
         if isinstance(decoded, list):
             return [self._of_json(self._at(index), raw) for index, raw in enumerate(decoded)], {}
+        self._refuse_unknown(decoded)
         return [], {
             name: self._of_json(self._named(name), raw, name) for name, raw in decoded.items()
         }
@@ -436,6 +445,14 @@ class Signature:
             for name, raw in (*zip(names, row, strict=False), *given_names.items()):
                 self._check_given(self._named(name), raw)
         return arguments
+
+    def _refuse_unknown(self, names: Iterable[str], remedy: str = "") -> None:
+        """Refuse arguments by name that no parameter takes, with the names that are similar."""
+        unknown = [name for name in names if name not in self.parameters]
+        if unknown and self._more is None:
+            known = ", ".join(self.parameters) or "none"
+            hint = did_you_mean(unknown[0], self.parameters) or f"; its parameters: {known}"
+            raise RequestError(f"{self.name} has no parameter {unknown[0]}{hint}{remedy}")
 
     def _refuse_repeated(self, text: bytes) -> None:
         """Refuse an argument that is given twice by name, of which the last value would count."""

@@ -419,6 +419,47 @@ def test_modules_may_know_each_other_by_reference_only(
     assert kit.entity("Right", "r") == {"name": "r", "guests": ["l"]}
 
 
+def test_classes_inside_of_a_class_are_types_of_its_annotations(build: Build) -> None:
+    """The annotations are text, as below `from __future__ import annotations`; Python finds such names, too."""
+    module = build(
+        """
+        class Kind(enum.Enum):
+            OTHER = "other"
+
+        class Shared:
+            class Grade(enum.IntEnum):
+                GOOD = 1
+
+            grade: Grade = Grade.GOOD
+
+        @entity
+        class Book(Shared):
+            class Kind(enum.Enum):
+                NOVEL = "novel"
+
+            isbn: str = key()
+            kind: Kind = Kind.NOVEL
+
+            def turn(self, kind: Kind) -> Kind | None:
+                return kind
+
+        @entity
+        class Disc:
+            name: str = key()
+            kind: Kind = Kind.OTHER
+
+        app = App("shelf", Book, Disc)
+        """
+    )
+    assert module.Book.__reference__.attributes == {
+        "grade": module.Shared.Grade,
+        "kind": module.Book.Kind,
+    }
+    assert module.Disc.__reference__.attributes == {"kind": module.Kind}
+    turn = module.app.signature("Book", "turn")
+    assert turn.parameters["kind"].annotation is module.Book.Kind
+
+
 def test_a_modules_own_name_comes_before_another_entity(build: Build) -> None:
     """A class of a module is the meaning of its annotations, also if an entity has that name."""
     build(

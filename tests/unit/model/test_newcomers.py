@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -190,6 +191,16 @@ def test_names_near_a_missing_one_take_no_long_time() -> None:
         (lambda kit: kit.get("Book"), r"write Item\('i1'\) for an entity"),
         (lambda kit: kit.call("Book.create", "b1"), "name the method itself"),
         (lambda kit: kit.call.book("b1"), r"did you mean Book\?"),
+        (lambda kit: kit.call.Bok("b1"), r"no class and no function 'Bok'; did you mean Book\?"),
+        (
+            lambda kit: kit.call.Book.crate("b1"),
+            r"there is no method of Book 'crate'; did you mean create\?",
+        ),
+        (
+            lambda kit: kit.call.Book.create("b2", "x"),
+            "Book.create takes its key by position and attributes by name",
+        ),
+        (lambda kit: kit.call.Book.create("b2", isbn="b3"), "Book.create got its key isbn twice"),
         (lambda _: Kit("library"), r"a kit runs an App, and not 'library'"),  # type: ignore[arg-type]
         (lambda _: Kit([app]), r"a kit runs an App"),  # type: ignore[arg-type]
     ],
@@ -198,6 +209,32 @@ def test_mistake_with_a_kit(mistake: Callable[[Any], object], remedy: str) -> No
     """The error names the call that was meant."""
     with pytest.raises(PenstockError, match=remedy):
         mistake(Kit(app))
+
+
+@pytest.mark.parametrize("method", ["create", "upsert", "update_or_create"])
+def test_creation_with_a_value_that_would_be_lost(method: str) -> None:
+    """A second value by position, and a second key, are refused before the log has the request."""
+    kit = Kit(app)
+    for arguments, named in ((("b1", "x"), {}), (("b1",), {"isbn": "b1"})):
+        with pytest.raises(RequestError, match=rf"^Book.{method} "):
+            getattr(kit.call.Book, method)(*arguments, **named)
+    assert getattr(kit.call.Book, method)(isbn="b1", title="y") == Book("b1")
+    assert getattr(kit.call.Book, method)("b2", title="y") == Book("b2")
+
+
+def test_misspelt_parameter() -> None:
+    """Each way of a call suggests the parameter; on the command line, a text with `=` is no value by accident."""
+    remedy = r"Book.create has no parameter titel; did you mean title\?"
+    create = app.signature("Book", "create")
+    for mistake in (
+        lambda: Kit(app).call.Book.create("b1", titel="x"),
+        lambda: create.of_json(b'{"titel": "x"}'),
+        lambda: create.parse(["titel=x"]),
+    ):
+        with pytest.raises(RequestError, match=remedy):
+            mistake()
+    assert create.parse(["a=b", "title=c=d"]) == (["a=b"], {"title": "c=d"})
+    assert create.parse(['"titel=x"']) == (["titel=x"], {})
 
 
 def test_kit_shows_a_class_by_its_name_or_itself() -> None:
@@ -237,6 +274,20 @@ def test_object_that_cannot_be_a_member(members: tuple[Any, ...], complaint: str
     """The complaint has a place and the remedy."""
     with pytest.raises(DefinitionError, match=complaint):
         App("library", *members)
+
+
+def test_dataclass_decorator_on_an_entity() -> None:
+    """The only complaint names the decorator, and not @entity, which nobody has written."""
+
+    @dataclass
+    class Shelf(Entity):
+        name: str = key()
+
+    with pytest.raises(DefinitionError) as refused:
+        App("library", Shelf)
+    assert [text.partition(": ")[2] for text in refused.value.complaints] == [
+        "Shelf was changed by a decorator above it, such as @dataclass; remove the decorator: an entity class needs none"
+    ]
 
 
 def test_application_without_a_name() -> None:
