@@ -1,7 +1,7 @@
 """How a process in the foreground learns that it must end; for threads and for event loops.
 
 The first SIGINT or SIGTERM asks the process to end in good order, and so does the end of standard
-input if a supervisor started the process. The second signal ends the process at once.
+input if a supervisor started the process. The second signal ends the process at once. A command that ends by itself is ended by the first one.
 """
 
 import _thread
@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,6 +22,31 @@ AT_ONCE: Final = 130
 
 _STOPPED: Final = b"stopped at once; the next start goes on from the last commit\n"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a block as Ctrl-C does, so that it removes what is not complete; for the main thread.
+
+    Raises:
+        SystemExit: A signal has come; the exit code is that of a shell, 128 and its number.
+    """
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for each in numbers:  # a second one must not end the removal
+            signal.signal(each, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as `nohup` wants
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Stop:

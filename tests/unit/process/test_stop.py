@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from penstock.process.stop import Stop
+from penstock.process.stop import Stop, interruptible
 
 
 @pytest.mark.timeout(120)
@@ -29,3 +29,22 @@ def test_the_second_signal_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> 
             signal.raise_signal(signal.SIGINT)
         assert ended == [0, 130]
         assert stop.wanted.wait(60)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_removes_what_is_not_complete(number: signal.Signals) -> None:
+    """A second signal does not end the removal; afterwards the signals do what they did before."""
+    before, removed = signal.getsignal(number), []
+
+    def work() -> None:
+        with interruptible():
+            try:
+                signal.raise_signal(number)
+            finally:
+                signal.raise_signal(signal.SIGTERM)
+                removed.append("file")
+
+    with pytest.raises(SystemExit) as ended:
+        work()
+    assert (ended.value.code, removed) == (128 + number, ["file"])
+    assert signal.getsignal(number) is before

@@ -1,5 +1,7 @@
 """`penstock export`: write a class, a stream or the rows of a query into a file."""
 
+import fcntl
+import glob
 import os
 import secrets
 import sys
@@ -14,6 +16,7 @@ from penstock.cli.options import AppOptions, FormatOption, JsonOption
 from penstock.cli.output import print_json
 from penstock.cli.remote import RemoteOptions
 from penstock.errors import ConfigError, OperationalError
+from penstock.process.stop import interruptible
 
 if TYPE_CHECKING:
     from penstock.base.file_formats import FileFormat
@@ -74,7 +77,7 @@ def command(
     if target == "-" and file_format is None:
         raise ConfigError("name the format of the standard output: --format parquet, csv or jsonl")
     chosen = format_of(target, None if file_format is None else FileFormat(file_format))
-    with _Target(target) as out:
+    with interruptible(), _Target(target) as out:
         if " " in what.strip():
             epoch = _query(what, chosen, as_of, options, remote, out)
         elif remote.url is not None:
@@ -97,17 +100,32 @@ class _Target:
     def __init__(self, name: str) -> None:
         self._name = name
         self._path = Path(name)
-        self._unfinished = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
+        self._beginning = f".{self._path.name}."
+        self._unfinished = self._path.with_name(f"{self._beginning}{secrets.token_hex(4)}")
 
     def __enter__(self) -> BinaryIO:
         if self._name == "-":
             self._file: BinaryIO = sys.stdout.buffer
             return self._file
         try:
-            self._file = self._unfinished.open("xb")
+            self._remove_orphans()
+            while True:
+                self._file = self._unfinished.open("xb")
+                with suppress(OSError):  # the file system has no locks
+                    fcntl.flock(self._file, fcntl.LOCK_EX)
+                if self._unfinished.exists():
+                    break
+                self._file.close()  # it was taken for an orphan before it had a lock
         except OSError as error:
             raise ConfigError(f"cannot write {self._name}: {error.strerror}") from error
         return self._file
+
+    def _remove_orphans(self) -> None:
+        """Remove the unfinished files of processes that were killed: they have no lock."""
+        for path in self._path.parent.glob(f"{glob.escape(self._beginning)}{'[0-9a-f]' * 8}"):
+            with suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, _: object

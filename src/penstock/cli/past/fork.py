@@ -9,6 +9,7 @@ from penstock.cli.options import AppOptions, JsonOption, new_place_of
 from penstock.cli.past.restore import announcer, print_branch
 from penstock.cli.progress import ProgressBar
 from penstock.process.fault import Fault
+from penstock.process.stop import interruptible
 
 HELP: Final = """Copy an application, which may run meanwhile, as it was at an epoch.
 
@@ -52,6 +53,6 @@ def command(
     place = new_place_of(target)
     if personal := restore.personal_classes(settings.data):
         announcer("a fork does not get", place.folder)(personal)
-    with ProgressBar("fork") as bar:
+    with interruptible(), ProgressBar("fork") as bar:
         branch = restore.fork(settings.data, application.name, place, aim, reached, bar.at)
     print_branch(branch, "forked", settings.app, place.folder, as_json=as_json)

@@ -11,6 +11,7 @@ from penstock.cli.progress import ProgressBar
 from penstock.errors import ConfigError
 from penstock.files.layout import SUBJECT_KEYS
 from penstock.process.fault import Fault
+from penstock.process.stop import interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,7 +76,7 @@ def command(
     aim = parse_timestamp(time) if time is not None else next(iter(aims), None)
     place = new_place_of(target)
     reached = Fault(config_of(place.folder).fault).reached
-    with ProgressBar("restore") as bar:
+    with interruptible(), ProgressBar("restore") as bar:
         announce = announcer("no backup contains", place.folder)
         branch = restore(root_of(directory), place, aim, reached, bar.at, announce)
     print_branch(branch, "restored", "APP", place.folder, as_json=as_json)
