@@ -46,14 +46,31 @@ def draw_checkouts(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
 
 def draw_tpcc(figures: Mapping[str, Any], paths: Sequence[Path]) -> None:
     """Draw the figures of tpcc.json to files, whose names say the format."""
-    crowd = max(row["clients"] for row in figures["rows"])
-    http = [row for row in figures["rows"] if row["clients"] == crowd]
-    others = [row for row in figures["rows"] if row["clients"] != crowd]
-    titled = [
-        (http, f"TPC-C transactions per second over HTTP: {crowd} terminals, one request each"),
-        (others, "The same, called by pgbench without HTTP"),
-    ]
-    _draw(figures["machine"], titled, paths)
+    lines: dict[str, dict[int, float]] = {}
+    for row in figures["rows"]:
+        if "-http-" in row["id"]:
+            lines.setdefault(row["system"], {})[row["clients"]] = row["per_s"]
+    with drawn(4.6, _note(figures["machine"]), *paths) as figure:
+        axes = figure.subplots()
+        for (system, rates), style in zip(lines.items(), ("-", "-", "--", ":"), strict=True):
+            is_ours = system.startswith("Penstock")
+            colour = OURS if is_ours else INK
+            axes.plot([*rates], [*rates.values()], style, color=colour, marker="o", lw=2 + is_ours)
+            last, rate = [*rates.items()][-1]
+            axes.annotate(
+                system, (last, rate), (8, 0), textcoords="offset points", va="center", color=colour
+            )
+        terminals = [*next(iter(lines.values()))]
+        axes.set_xscale("log")
+        axes.set_xticks(terminals, [f"{each:,}" for each in terminals])
+        axes.set_xticks([], minor=True)
+        axes.set_xlim(right=terminals[-1] * 2.6)  # room for the names
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("terminals, one HTTP request each")
+        axes.set_title(
+            "TPC-C transactions per second over HTTP", loc="left", fontsize=11, fontweight="bold"
+        )
+        axes.spines[["top", "right"]].set_visible(False)
 
 
 PLOTS: Final = {"checkouts": draw_checkouts, "tpcc": draw_tpcc}
@@ -79,14 +96,17 @@ def drawn(height: float, note: str, *paths: Path) -> Iterator[Figure]:
             figure.savefig(path, dpi=150, metadata=metadata)
 
 
-def _draw(
-    machine: Mapping[str, Any], titled: Sequence[tuple[Rows, str]], paths: Sequence[Path]
-) -> None:
-    note = (
+def _note(machine: Mapping[str, Any]) -> str:
+    return (
         f"{machine['cores']} cores for everything, clients included; {machine['processor']}; "
         f"{machine['date']}"
     )
-    with drawn(5.2, note, *paths) as figure:
+
+
+def _draw(
+    machine: Mapping[str, Any], titled: Sequence[tuple[Rows, str]], paths: Sequence[Path]
+) -> None:
+    with drawn(5.2, _note(machine), *paths) as figure:
         heights = [len(rows) for rows, _ in titled]
         axes = figure.subplots(len(titled), 1, height_ratios=heights)
         for each, (rows, title) in zip(axes, titled, strict=True):

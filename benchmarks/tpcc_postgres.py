@@ -1,6 +1,6 @@
 """Measure TPC-C on PostgreSQL: the same company, terminals and conditions as those of `benchmarks.tpcc`.
 
-    python -m benchmarks.tpcc_postgres [--seconds 10] [--terminals 60] [--ways function,statements,dbos]
+    python -m benchmarks.tpcc_postgres [--seconds 10] [--terminals 60] [--ways function,statements,dbos,pgbench]
 
 The company is that of `examples/tpcc`: its population runs in the serial runtime, and its entities become rows of the tables
 of tpcc.sql. Two kinds of load:
@@ -48,7 +48,8 @@ WARM_UP_S: Final = 3.0
 POOL: Final = 8
 """Connections of the service, and with DBOS as many again for its own tables; also the clients of pgbench."""
 
-WAYS: Final = ("function", "statements", "dbos")
+WAYS: Final = ("function", "statements", "dbos", "pgbench")
+"""Over HTTP, and PostgreSQL's load generator."""
 
 
 def rows_of(kit: Kit) -> Iterator[tuple[str, Iterable[tuple[Any, ...]]]]:
@@ -269,7 +270,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--customers", type=int, default=300, help="of a district")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--ways", default=",".join(WAYS), help="over HTTP")
+    parser.add_argument("--ways", default=",".join(WAYS), help="what to run")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
     chosen = parser.parse_args()
     scale = Scale(chosen.items, chosen.customers)
@@ -278,8 +279,10 @@ def main() -> None:
         load(cluster.address, chosen.warehouses, scale, chosen.seed)
         ways = [way for way in chosen.ways.split(",") if way]
         each: list[Callable[[], dict[str, Any]]] = [
-            *(partial(over_http, cluster, way, chosen, scale) for way in ways),
-            partial(by_pgbench, cluster, chosen, scale),
+            partial(by_pgbench, cluster, chosen, scale)
+            if way == "pgbench"
+            else partial(over_http, cluster, way, chosen, scale)
+            for way in ways
         ]
         for run in each:
             with psycopg.connect(cluster.address, autocommit=True) as connection:
