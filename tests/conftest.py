@@ -46,7 +46,6 @@ AUTHORITIES = os.environ.get("SSL_CERT_FILE") or str(Path("certifi", "cacert.pem
 T = TypeVar("T")
 
 _unfreeze = gc.unfreeze
-_thawed: list[bool] = []
 _read_trust = ssl.create_default_context
 
 
@@ -169,23 +168,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         # A fork copies the 66,000 entries of this process in the tables of pages; of large pages there are 113.
         # Several workers ask at the same time, on two cores.
         import_module("penstock.process.large_pages").collapse(most_s=60.0)
-    gc.unfreeze = _thaw
+    # A command that thaws what it froze would thaw all this, too: 0.3 s for each collection from then on.
+    gc.unfreeze = _stay_frozen
     # DuckDB complains about what Python has not freed at its end. Not earlier: pytest collects five times when it ends.
     atexit.register(_unfreeze)
 
 
-def _thaw() -> None:
-    """Do what `gc.unfreeze` does, and remember it: `gc.get_freeze_count` visits all objects, which takes 40 ms."""
-    _unfreeze()
-    _thawed.append(True)
+def _stay_frozen() -> None:
+    """Take the place of `gc.unfreeze`, so that garbage in what a test has frozen stays until the process ends."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Freeze the heap again after a test of a command that undid it: such a command freezes the heap for itself."""
-    if _thawed:
-        _thawed.clear()
-        gc.freeze()
+@pytest.fixture
+def thawing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let `gc.unfreeze` work in a test of it."""
+    monkeypatch.setattr(gc, "unfreeze", _unfreeze)
+    yield
+    gc.freeze()
 
 
 def pytest_terminal_summary(

@@ -17,12 +17,11 @@ class Ring:
 
 
 @pytest.fixture(autouse=True)
-def own_settings() -> Iterator[None]:
+def own_settings(thawing: None) -> Iterator[None]:
     """Give the collector its settings back."""
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 def test_present_objects_are_collected_only_by_the_next_call() -> None:
