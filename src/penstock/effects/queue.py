@@ -44,6 +44,25 @@ CREATE INDEX IF NOT EXISTS by_time ON effects (due_us) WHERE status = 1;
 """
 
 
+_OF_SYSTEM: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_BUSY,
+    }
+)
+
+
+def _is_of_system(error: sqlite3.Error) -> bool:
+    """Say whether the disk or the memory is the reason of an error, and not the content of the file."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code & 0xFF in _OF_SYSTEM and code != sqlite3.SQLITE_IOERR_SHORT_READ
+
+
 class Status(IntEnum):
     """The status of an effect in the effect process.
 
@@ -124,7 +143,10 @@ class Queue:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._connection = self._opened(path)
-        except sqlite3.DatabaseError:  # a damaged cache is made again
+        except sqlite3.DatabaseError as error:
+            if _is_of_system(error):
+                raise
+            # A damaged cache is made again.
             for suffix in ("", "-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
             self._connection = self._opened(path)

@@ -10,11 +10,12 @@ import os
 import random
 import secrets
 import selectors
+import sqlite3
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final as Fixed
@@ -37,7 +38,7 @@ from penstock.effects.callers import (
 from penstock.effects.queue import Queue, Queued, Status
 from penstock.effects.secrets import read_secrets
 from penstock.engine.effect_call import ERROR_MAX, effect_id_of, hint_of, record_id, settlement_of
-from penstock.errors import Diverged, PenstockError, RequestConflict
+from penstock.errors import Diverged, LogUnavailable, PenstockError, RequestConflict
 from penstock.files.lock import Claimed, claim
 from penstock.files.looks import Looks
 from penstock.files.roots import shared_root, snapshots_root, store_of
@@ -51,6 +52,7 @@ from penstock.model.waiting_effect import EFFECT, Kind, Settlement
 from penstock.process import presence
 from penstock.process.config import Config
 from penstock.process.data_directory import DataDirectory
+from penstock.process.disk_space import tells_of_full_disk
 from penstock.process.effect_files import (
     ROLE,
     EffectCounts,
@@ -58,6 +60,7 @@ from penstock.process.effect_files import (
     lineage_of,
     lock_of,
     queue_of,
+    read_effects_report,
     write_effects_report,
 )
 from penstock.process.stop import Stop
@@ -916,8 +919,9 @@ class EffectService:
         self._appender.join(2.0)
         self._take_appended()
         self._reported_at = float("-inf")
-        self._tell("stopped")
-        self._queue.close()
+        with suppress(sqlite3.Error):  # the file may be the reason of the end
+            self._tell("stopped")
+            self._queue.close()
         self._selector.close()
 
 
@@ -939,6 +943,24 @@ def _is_value(data: bytes) -> bool:
     except (msgspec.DecodeError, ValueError, RecursionError):
         return False
     return True
+
+
+@contextmanager
+def telling_of_queue(data: Path) -> Iterator[None]:
+    """Report the errors of the file of the queue: the process ends, and is started again.
+
+    Raises:
+        LogUnavailable: The file cannot be read or written.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        reason = f"{queue_of(data)}: {error}"
+        remedy = "make room on its disk" if tells_of_full_disk(error) else ""
+        known = read_effects_report(data) or EffectsReport("stopped")
+        report = msgspec.structs.replace(known, state="stopped", reason=reason, remedy=remedy)
+        write_effects_report(data, report)
+        raise LogUnavailable(reason) from error
 
 
 def serve_effects(
@@ -971,6 +993,7 @@ def serve_effects(
         gc.freeze()
         code = CodeInForce(config.data, config.app, known=journal.known)
         _log.info("effects.follow", extra={"effects": len(app.effects)})
+        stack.enter_context(telling_of_queue(config.data))
         EffectService(app, config, journal, log, environment, code).run(stop.wanted)
 
 

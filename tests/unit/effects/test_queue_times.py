@@ -1,5 +1,6 @@
-"""The times at which failed effects are called again, while the machine's clock jumps."""
+"""The times at which failed effects are called again, while the machine's clock jumps; a disk that does not take the queue."""
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import pytest
 
 from penstock.base.ids import RequestId
 from penstock.effects.queue import Queue, Queued, Status
-from penstock.effects.service import retry_due_us
+from penstock.effects.service import retry_due_us, telling_of_queue
+from penstock.errors import LogUnavailable
 from penstock.log.clock import wall_clock_us
 from penstock.model.effect import EffectPlan
 from penstock.model.request import Request
 from penstock.model.waiting_effect import waiting_row
+from penstock.process.effect_files import queue_of, read_effects_report
 
 HOUR_US = 3_600_000_000
 REQUEST = Request("", None, "charge", msgspec.Raw(b"\x90"), msgspec.Raw(b"\x80"))
@@ -104,3 +107,32 @@ def test_steps_of_the_clock_are_not_counted_for_later_effects(
             queue.call(queued)
             moved[queued.key] = round((queue.sent_us(queued) - now_us) / HOUR_US)
     assert moved == {"a": 1, "d": 1}
+
+
+def test_a_disk_that_fails_destroys_no_queue(tmp_path: Path) -> None:
+    """The queue has how often its effects were called: only a damaged one is made again. The status names the file."""
+    path = queue_of(tmp_path)
+    with closing(Queue(path, "me")) as queue:
+        queue.take([("a", waiting_row(RequestId("r~~1"), REQUEST, 1))])
+    kept = path.read_bytes()
+    in_the_way = path.with_name("queue.sqlite-wal")
+    in_the_way.mkdir()
+    with (
+        pytest.raises(LogUnavailable, match=r"queue\.sqlite: unable to open"),
+        telling_of_queue(tmp_path),
+    ):
+        Queue(path, "me")
+    assert path.read_bytes() == kept
+    report = read_effects_report(tmp_path)
+    assert report is not None
+    assert report.state == "stopped"
+    assert report.reason == f"{path}: unable to open database file"
+    with pytest.raises(LogUnavailable), telling_of_queue(tmp_path):
+        raise sqlite3.OperationalError("database or disk is full")
+    report = read_effects_report(tmp_path)
+    assert report is not None
+    assert report.remedy == "make room on its disk"
+    in_the_way.rmdir()
+    path.write_bytes(b"no database" * 1_000)
+    with closing(Queue(path, "me")) as queue:
+        assert queue.position() is None
