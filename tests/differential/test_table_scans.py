@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from penstock import Put
-from penstock.base.ids import Epoch, RequestId
+from penstock.base.ids import Epoch, RequestId, entity_key
 from penstock.deployment.loading import load_app
 from penstock.engine.limits import Limits
 from penstock.history.code_versions import CodeVersions
 from penstock.history.reader import HistoryReader
 from penstock.history.replay import replay
+from penstock.history.trace import entity_history
 from penstock.journal.staged import StagedRows
 from penstock.log.api import Entry
 from penstock.model.application import App
@@ -282,8 +283,12 @@ def test_an_import_brings_its_entities_to_a_published_table(drive: Drive) -> Non
         HistoryReader(drive.data, app) as past,
         CodeVersions(past, app, drive.spec, present_only=True) as versions,
     ):
-        replayed = replay(
-            past, versions, Limits(), past.span(Epoch(first - 4), None), lambda *_: None
-        )
+        span = past.span(Epoch(first - 4), None)
+        replayed = replay(past, versions, Limits(), span, lambda *_: None)
+        name = entity_key("Order", "i1")
+        told = entity_history(past, versions, name, past.span(None, None), 10, Limits())
     assert replayed.divergence is None
+    [change] = told.changes
+    assert (change.request_id, change.kind, told.erased) == ("import~~x", "create", 0)
+    assert change.call == "an import of 6 rows into Order"
     drive.inline.close()

@@ -53,7 +53,7 @@ from penstock.history.trace_document import (
     TraceDocument,
 )
 from penstock.model.application import App
-from penstock.model.control import is_control
+from penstock.model.control import Erase, decode_control, is_control
 from penstock.process.config import Config
 from penstock.process.epoch_report import EpochReport
 from penstock.process.question import answer_question
@@ -302,8 +302,13 @@ class _LaterEpochs:
                 rerun = Rerun(version.app, self._state, self._limits, history.secret)
                 rerun.begin(recorded)
                 outcomes = rerun.run_all(recorded.rows)
-            is_order = any(is_control(row.body) for row in recorded.rows[:1])
-            self.meets_erased = is_order or rerun.meets_erased(outcomes)
+            self.meets_erased = rerun.meets_erased(outcomes)
+            # A control record runs no handler, and all changes of its epoch are its own.
+            for order in (row for row in recorded.rows[:1] if is_control(row.body)):
+                if isinstance(decode_control(order.body), Erase):
+                    self.meets_erased = True
+                else:
+                    outcomes = [Outcome(order.error, order.reply, (), recorded.changes)]
             self.refused.update(rerun.refused)
             yield version.app, recorded, outcomes
 
