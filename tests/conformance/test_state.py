@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import BEFORE_FIRST, EntityKey, Epoch, bucket_of, partition_of
 from penstock.errors import StateUnavailable
+from penstock.state import stores
 from penstock.state.api import Change, State
 from penstock.state.digest import digest_of_items, digest_of_mapping
 from penstock.state.environment import DATA_FILE
 from penstock.state.examine import is_sound
 from penstock.state.lmdb import LmdbState
+from penstock.state.lmdb_reader import LmdbReader
 from penstock.state.partition_spec import PartitionSpec
 from penstock.state.stores import owned_mask
 from tests.memory_state import MemoryState
@@ -304,3 +306,39 @@ def test_shares_divide_the_keys(partitions: int) -> None:
     for partition in set(owners):
         mask = owned_mask(keys, PartitionSpec(partition, partitions))
         assert mask.tolist() == [owner == partition for owner in owners]
+
+
+class Counted:
+    """The reader of a store, which counts the looks at it; it is a `PartitionReader`."""
+
+    def __init__(self, reader: LmdbReader) -> None:
+        self.get, self.rest, self.keys = reader.get, reader.rest, reader.keys
+        self.items, self.items_of = reader.items, reader.items_of
+        self.fetched: list[bytes] = []
+        self._reader = reader
+
+    def fetch(self, raw: bytes) -> bytes | None:
+        self.fetched.append(raw)
+        return self._reader.fetch(raw)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_missing_key_is_fetched_once(
+    tmp_path: Path, partitions: int, *, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each creation reads a missing key. Found and overlong keys are as they are in the store, compiled or not."""
+    if not is_compiled:
+        monkeypatch.setattr(stores, "core", None)
+    long = key("a" * 600)
+    opened = LmdbState(tmp_path / "store", "journal", boot_id=BOOT)
+    opened.apply(Epoch(0), [(key("a"), b"1"), (long, b"2")], BEFORE_FIRST)
+    with opened.reader() as reader:
+        counted = Counted(reader)
+        get = stores.partitioned_get([counted] * partitions)
+        assert [get(key("a")), get(long), get(key("b" * 600))] == [b"1", b"2", None]
+        counted.fetched.clear()
+        assert get(key("b")) is None
+        if is_compiled or partitions > 1:  # the only store has a `get` of its own
+            assert counted.fetched == [b"Item/b"]
+    opened.close()

@@ -1,31 +1,39 @@
 """Reads of a task: through the stores of all partitions, through its writes, and the columns of its access set."""
 
 
-def stored_read(list fetches, fingerprint, checksum, Py_ssize_t skip, python_read):
+def stored_read(
+    tuple route, list fetches, list rests, fingerprint, checksum, Py_ssize_t skip, python_read
+):
     """Return a compiled `get` over stores; see `penstock.state.stores`.
 
     Args:
-        fetches: The functions that fetch the record of a key, by bucket; their number is a power of two.
+        route: The store of each bucket; the number of buckets is a power of two.
+        fetches: The functions of the stores that fetch the record of a key.
+        rests: Those that return the state of a key that these have not found.
         fingerprint: Returns the hash of a key's bytes, as a number.
         checksum: Returns the checksum with which a record begins.
         skip: The bytes of a checksum.
-        python_read: The Python function, for missing keys, overlong keys and damage.
+        python_read: The Python function, for overlong keys and damage.
     """
-    cdef uint64_t last = len(fetches) - 1
-    if skip < 1 or len(fetches) & last:
+    cdef uint64_t last = len(route) - 1
+    if skip < 1 or len(route) & last:
         raise ValueError("a record begins with a checksum, and the number of buckets is a power of two")
 
     def get(key):
         cdef uint64_t bucket = 0
+        cdef Py_ssize_t place = 0
         if type(key) is not str or penstock_frames_left() < FRAMES_SPARE:
             return python_read(key)
         raw = PyUnicode_AsUTF8String(key)
         if last:
             bucket = PyLong_AsUnsignedLongLong(fingerprint(raw)) & last
+            place = route[bucket]
         try:
-            stored = fetches[bucket](raw)
+            stored = fetches[place](raw)
         except Exception:  # which Python raises again, or handles
             return python_read(key)
+        if stored is None:
+            return rests[place](raw)
         if type(stored) is not bytes or PyBytes_GET_SIZE(<bytes>stored) < skip:
             return python_read(key)
         size = PyBytes_GET_SIZE(<bytes>stored) - skip

@@ -71,6 +71,7 @@ class Environment:
 
     def __init__(self, path: Path, map_size: int) -> None:
         self.path = path
+        self._data = path / DATA_FILE
         self.users = 0
         self.process = os.getpid()
         self._readers = 0
@@ -127,10 +128,9 @@ class Environment:
         LMDB itself does not write pages that the same transaction took and freed.
         """
         needed = _needed_size(self._lmdb)
-        data = self.path / DATA_FILE
         with contextlib.suppress(OSError):  # then the next opening rebuilds the store
-            if data.stat().st_size < needed and file_identity(self.path) == self.identity:
-                with data.open("r+b") as file:
+            if self._data.stat().st_size < needed and file_identity(self.path) == self.identity:
+                with self._data.open("r+b") as file:
                     os.posix_fallocate(file.fileno(), needed - 1, 1)  # never shortens
 
     def lay_out(self, txn: Transaction, pages: int | None = None) -> None:
@@ -148,12 +148,16 @@ class Environment:
         if pages < _LAID_OUT_MIN:
             return
         size = tree["psize"]
-        with contextlib.suppress(OSError), (self.path / DATA_FILE).open("r+b", buffering=0) as file:
-            status = os.fstat(file.fileno())
-            if (status.st_dev, status.st_ino) == self.identity:
-                empty = bytes(size)
-                for place in range(status.st_size, _needed_size(self._lmdb) + pages * size, size):
-                    os.pwrite(file.fileno(), empty, place)
+        end = _needed_size(self._lmdb) + pages * size
+        with contextlib.suppress(OSError):
+            if self._data.stat().st_size >= end:
+                return
+            with self._data.open("r+b", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                if (status.st_dev, status.st_ino) == self.identity:
+                    empty = bytes(size)
+                    for place in range(status.st_size, end, size):
+                        os.pwrite(file.fileno(), empty, place)
 
     def copy_to(self, new: "Environment", txn: Transaction) -> None:
         """Copy all records that the write transaction sees into an empty store, in the order of the keys, with full pages.
@@ -385,7 +389,7 @@ def _delete_unused(path: Path) -> bool:
 def file_identity(path: Path) -> FileIdentity | None:
     """Return the identity of the file at a store's path; None without file."""
     try:
-        status = os.stat(path / DATA_FILE)  # noqa: PTH116 - on the path of every epoch
+        status = os.stat(f"{path}/{DATA_FILE}")  # noqa: PTH116 - on the path of every epoch
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino

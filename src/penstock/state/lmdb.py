@@ -122,8 +122,13 @@ class LmdbState:
     @property
     def epoch(self) -> Epoch:
         """The newest epoch applied; -1 when empty."""
-        with self.reader() as reader:
-            return reader.epoch
+        self._check_open()
+        with damage_reported(self._path):
+            txn = self._environment.begin_read()
+            try:
+                return self._metadata(txn).epoch
+            finally:
+                self._environment.end_read(txn)
 
     @property
     def records(self) -> int:

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, final
@@ -24,12 +25,13 @@ NEIGHBOURS: Final = 2
 class LmdbReader:
     """The store as of one epoch, valid inside the `with` that opened it."""
 
-    __slots__ = ("_path", "_txn", "epoch", "fetch", "get")
+    __slots__ = ("_path", "_txn", "epoch", "fetch", "get", "rest")
 
     def __init__(self, txn: Transaction, epoch: Epoch, path: Path) -> None:
         self.epoch = epoch
         self.get: Callable[[EntityKey], bytes | None] = _getter(txn, path)
         self.fetch: Callable[[bytes], bytes | None] = txn.get
+        self.rest: Callable[[bytes], bytes | None] = partial(_get_rare, txn, path)
         self._txn = txn
         self._path = path
 
@@ -116,7 +118,7 @@ def _getter(txn: Transaction, path: Path) -> Callable[[EntityKey], bytes | None]
         except lmdb.Error as error:
             raise _translated(path, error) from error
         if stored is None:
-            return _get_rare(txn, raw, path)
+            return _get_rare(txn, path, raw)
         state = stored[skip:]
         if checksum(raw + state) + state == stored:
             return state
@@ -125,14 +127,17 @@ def _getter(txn: Transaction, path: Path) -> Callable[[EntityKey], bytes | None]
     return get
 
 
-def _get_rare(txn: Transaction, raw: bytes, path: Path) -> bytes | None:
+def _get_rare(txn: Transaction, path: Path, raw: bytes) -> bytes | None:
     """Look up a key that was not found as it is: it is overlong, or the entity does not exist."""
-    stored_key = raw if record.is_plain(raw) else record.long_key(raw)
+    if record.is_plain(raw):
+        _check_missing(txn, raw, path)
+        return None
+    stored_key = record.long_key(raw)
     with damage_reported(path):
-        stored = None if record.is_plain(raw) else txn.get(stored_key)
-        if stored is None:
-            _check_missing(txn, stored_key, path)
-            return None
+        stored = txn.get(stored_key)
+    if stored is None:
+        _check_missing(txn, stored_key, path)
+        return None
     return record.split_long_state(record.unseal(stored_key, stored))[1]
 
 

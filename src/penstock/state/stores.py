@@ -60,6 +60,10 @@ class PartitionReader(Protocol):
     def get(self) -> Callable[[EntityKey], bytes | None]:
         """Return the state of an entity; None if it does not exist."""
 
+    @property
+    def rest(self) -> Callable[[bytes], bytes | None]:
+        """Return the state of a key that `fetch` has not found; None if the entity does not exist."""
+
     def keys(self, prefix: str) -> list[EntityKey]: ...  # noqa: D102 -- as `LmdbReader`
     def items(self) -> Iterator[tuple[EntityKey, bytes]]: ...  # noqa: D102
     def items_of(self, prefix: str, after: str = "") -> Iterator[tuple[EntityKey, bytes]]: ...  # noqa: D102
@@ -89,9 +93,9 @@ class Elsewhere(Protocol):
 
 def partitioned_get(readers: Sequence[PartitionReader]) -> Callable[[EntityKey], bytes | None]:
     """Return a `get` over the readers of all partitions, in their order."""
-    route = bucket_owners(len(readers)) if len(readers) > 1 else [0]
-    own = [reader.fetch for reader in readers]
-    fetches = [own[partition] for partition in route]
+    route = bucket_owners(len(readers)) if len(readers) > 1 else (0,)
+    fetches = [reader.fetch for reader in readers]
+    rests = [reader.rest for reader in readers]
     fingerprint, checksum = xxhash.xxh3_64_intdigest, xxhash.xxh3_64_digest
     encode = str.encode
     skip = record.CHECKSUM_SIZE
@@ -99,23 +103,24 @@ def partitioned_get(readers: Sequence[PartitionReader]) -> Callable[[EntityKey],
 
     def get(key: EntityKey) -> bytes | None:
         raw = encode(key)
-        bucket = fingerprint(raw) & last
+        partition = route[fingerprint(raw) & last]
         try:
             # The hottest call of the system: this repeats the work of `LmdbReader.get` for a key
             # that is found.
-            stored = fetches[bucket](raw)
+            stored = fetches[partition](raw)
         except lmdb.Error:
-            stored = None
-        if stored is not None:
-            state = stored[skip:]
-            if checksum(raw + state) + state == stored:
-                return state
-        return readers[route[bucket]].get(key)  # for missing keys, overlong keys and damage
+            stored = b""
+        if stored is None:
+            return rests[partition](raw)
+        state = stored[skip:]
+        if checksum(raw + state) + state == stored:
+            return state
+        return readers[partition].get(key)  # for overlong keys and damage
 
     if core is None:
         return get if len(readers) > 1 else readers[0].get
     compiled: Callable[[EntityKey], bytes | None] = core.stored_read(
-        fetches, fingerprint, checksum, skip, get
+        route, fetches, rests, fingerprint, checksum, skip, get
     )
     return compiled
 
@@ -170,6 +175,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
     snapshots: Snapshots | None = None,
     folder: Path | None = None,
     shared: DividedChanges | None = None,
+    reached: Epoch | None = None,
 ) -> None:
     """Apply the commits of (state.epoch, upto] to a store, for the keys of its partition.
 
@@ -182,6 +188,7 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
         snapshots: Snapshots of the journal, to begin from.
         folder: The folder of temporary files; None for the usual one.
         shared: Keeps small changes for the other stores of the same number; None: each store reads them.
+        reached: The epoch of the store, as far as the caller has just seen it.
 
     Raises:
         Diverged: The journal lacks an epoch of the range, and no snapshot helps.
@@ -189,7 +196,8 @@ def catch_up(  # noqa: PLR0913 -- source, target, and how to report
             is at the last epoch written.
         StateUnavailable: The disk is full or fails; the store is at the last epoch written.
     """
-    reached = state.epoch  # a transaction of its own, which costs more than a few changes
+    if reached is None:
+        reached = state.epoch  # a transaction of its own, which costs more than a few changes
     if (
         snapshots is not None
         and reached < upto
@@ -323,8 +331,10 @@ def _divided(tables: Sequence[pa.Table], partitions: int) -> list[SortedChanges]
     rows = _joined(tables)
     owners, fingerprint = bucket_owners(partitions), xxhash.xxh3_64_intdigest
     shares: list[dict[bytes, bytes | None]] = [{} for _ in range(partitions)]
-    raw_keys = key_column(rows).cast(pa.binary()).to_pylist()
-    for raw, state in zip(raw_keys, rows["state"].to_pylist(), strict=True):
+    # Not `key_column`: an epoch calls no other function of Arrow that joins text, and the processor would have to fetch its code.
+    columns = (rows[name].to_pylist() for name in COLUMNS)
+    for name, text, state in zip(*columns, strict=True):
+        raw = f"{name}/{text}".encode()
         shares[owners[fingerprint(raw) % BUCKETS]][raw] = state  # `bucket_of`, without its calls
     return [SortedChanges(*_in_order(share)) for share in shares]
 
@@ -622,8 +632,9 @@ class Stores:
                 if reached > epoch:
                     self._check_ahead(spec, reached, epoch)
                     continue
-                if reached < epoch:
-                    self._feed(state, spec, epoch)
+                if reached == epoch:
+                    return state
+                self._feed(state, spec, epoch, reached)
                 if not state.replaced:
                     return state
             except Corrupt as error:
@@ -671,7 +682,7 @@ class Stores:
             except (Corrupt, StateUnavailable):
                 return  # the journal has these rows, too
 
-    def _feed(self, state: LmdbState, spec: PartitionSpec, epoch: Epoch) -> None:
+    def _feed(self, state: LmdbState, spec: PartitionSpec, epoch: Epoch, reached: Epoch) -> None:
         large: list[int] = []
         before = state.records
 
@@ -691,6 +702,7 @@ class Stores:
                 snapshots=self._snapshots,
                 folder=self._directory,
                 shared=self._divided,
+                reached=reached,
             )
         except StateUnavailable:
             self._forget(spec)  # after a failed write, LMDB may have to be opened again

@@ -90,7 +90,7 @@ def test_store_that_is_built_from_imports_is_written_again_once(
 ) -> None:
     """A store that begins behind several imports takes them all before it is put in order."""
     monkeypatch.setattr(stores, "BATCH_CHANGES", LARGE)
-    monkeypatch.setattr(stores.catch_up, "__defaults__", (None, LARGE, None, None, None))
+    monkeypatch.setattr(stores.catch_up, "__defaults__", (None, LARGE, *[None] * 4))
     held = stores.Stores(
         tmp_path, journal_of([range(each, 400, 4) for each in range(4)]), 1, boot_id="boot"
     )

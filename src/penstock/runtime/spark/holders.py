@@ -359,6 +359,10 @@ class FarReader:
         stored = self.rows[raw]
         return None if stored is None else record.unseal(raw, stored)
 
+    def rest(self, raw: bytes) -> bytes | None:
+        """Return the state of a key that no row is known of."""
+        return self.get(EntityKey(raw.decode()))
+
     def keys(self, prefix: str) -> list[EntityKey]:
         """Return the entities whose keys begin with a prefix, in order."""
         if self.epoch == BEFORE_FIRST:
