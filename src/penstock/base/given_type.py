@@ -52,9 +52,9 @@ class GivenType:
         self._msgpack = msgspec.msgpack.Decoder(annotation, dec_hook=decode_reference).decode
         closed = _closed(simplified(annotation), {})
         self.has_records = closed is not None
-        is_list = typing.get_origin(annotation) is list
-        self._repeats = RepeatedNames(typing.get_args(annotation)[0] if is_list else annotation)
-        self._is_list = is_list
+        self._is_list = typing.get_origin(annotation) is list
+        element = typing.get_args(annotation)[0] if self._is_list else annotation
+        self._repeats = RepeatedNames(element)
         self._closed_json = None if closed is None else msgspec.json.Decoder(closed).decode
         self._closed_msgpack = None if closed is None else msgspec.msgpack.Decoder(closed).decode
 
@@ -70,7 +70,8 @@ class GivenType:
             value = decode_json(text, self.annotation)
         if self._closed_json is not None and not is_open:
             _refuse_unknown(self._closed_json, text)
-        self._repeats.refuse(text, is_list=self._is_list)
+        if self._repeats.may_be:
+            self._repeats.refuse(text, len(value) if self._is_list else None)
         return value
 
     def of_msgpack(self, data: bytes | msgspec.Raw) -> Any:
@@ -155,24 +156,38 @@ def has_records(annotation: Any) -> bool:
 
 
 class RepeatedNames:
-    """Finds names that stand twice in an object of JSON, of which decoding would keep the last value."""
+    """Finds names that stand twice in an object of JSON, of which decoding would keep the last value.
+
+    Attributes:
+        may_be: Whether a value may have an object.
+    """
 
     def __init__(self, annotation: Any, names: Iterable[str] = ()) -> None:
-        declared = _names_in(simplified(annotation), dict.fromkeys(names), [])
+        plain = simplified(annotation)
+        declared = _names_in(plain, dict.fromkeys(names), [])
         self._names = None if declared is None else [*map(msgspec.json.encode, declared)]
+        self.may_be = self._names is None or bool(self._names)
+        fields = fields_of(plain) if is_record(plain) else []
+        needed = {each.member.wire for each in fields if not each.member.has_default}
+        self._has_all = declared is not None and needed == declared.keys()
 
-    def refuse(self, text: str | bytes | msgspec.Raw, *, is_list: bool = False) -> None:
+    def refuse(self, text: str | bytes | msgspec.Raw, count: int | None = None) -> None:
         """Raise `msgspec.ValidationError` for an object with a name that stands twice.
 
         Args:
-            text: JSON of the type; JSON of a list of it if `is_list`.
-            is_list: Whether to look at the elements of a list, which have the same names.
+            text: JSON of the type; JSON of a list of it if there is a count.
+            count: The number of elements of the list, which fit the type.
         """
         names = self._names
-        if names is not None and not names:
+        if not self.may_be:
             return
         given = text.encode() if isinstance(text, str) else bytes(text)
-        for part in map(bytes, _PARTS.decode(given)) if is_list else (given,):
+        # If each of so many elements has a name, and the name stands as often in all of them, none has it twice.
+        if self._has_all and count is not None and b"\\u" not in given:
+            counts = {given.count(name) for name in names or ()}
+            if counts == {count}:
+                return
+        for part in (given,) if count is None else map(bytes, _PARTS.decode(given)):
             # A name that is there once cannot stand twice: to count takes less time than to read the objects.
             if names is None or b"\\u" in part or _has_twice(part, names):
                 json.loads(part, object_pairs_hook=_unrepeated)

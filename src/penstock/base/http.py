@@ -4,6 +4,7 @@ The gateway, the SQL view's process, the clients and the commands all take these
 Every code of the error tree has a status here.
 """
 
+from functools import lru_cache
 from typing import Annotated, Final
 
 import msgspec
@@ -132,6 +133,11 @@ def decode_error(body: bytes) -> ErrorBody | None:
         return None
 
 
+_TYPES_MAX: Final = 64
+"""The content types that are remembered; most requests have the same one."""
+
+
+@lru_cache(_TYPES_MAX)
 def media_type_of(content_type: str) -> str:
     """Return the media type of a `Content-Type` header, in lower case and without parameters."""
     return content_type.partition(";")[0].strip().lower()

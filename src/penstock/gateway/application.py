@@ -78,8 +78,9 @@ class Gateway:
         if scope["type"] != "http":
             return
         began = time.perf_counter()
+        if not self._running:
+            self._idle.clear()
         self._running += 1
-        self._idle.clear()
         route_kind, response = _OTHER, None
         client: Address = scope["client"]
         self._connections.begin(client)
@@ -105,8 +106,9 @@ class Gateway:
 
     async def _serve_pipeline(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a pipelined connection, which runs like one request until it ends."""
+        if not self._running:
+            self._idle.clear()
         self._running += 1
-        self._idle.clear()
         client: Address = scope["client"]
         self._connections.begin(client)
         try:
@@ -144,7 +146,7 @@ class Gateway:
                 raise HttpError(404, "not-found", message)
             endpoint, request.path = route
             route_kind = endpoint.route_kind
-            if not endpoint.is_open:
+            if self.authenticator.is_far and not endpoint.is_open:
                 await self.authenticator.awake()
             self._check(endpoint, request)
             return route_kind, await endpoint.handler(request)

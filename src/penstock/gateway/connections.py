@@ -10,14 +10,16 @@ open files of the process (Linux), and shuts a socket down, which the server tak
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.errors import Overloaded
 from penstock.process.open_files import open_files
@@ -58,35 +60,36 @@ class ComingBodies:
     def __init__(self) -> None:
         self._bodies: dict[Address, _Body] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._ends_s = math.inf  # when the timer ends
 
     def __contains__(self, client: object) -> bool:
         return client in self._bodies
 
     def within(self, client: Address, limit_s: float) -> "_Body":
         """Return a context in which the running task receives the body of a client; after the limit it raises `TimeoutError`."""
-        return _Body(self, client, limit_s)
-
-    def _begin(self, client: Address, body: "_Body") -> None:
-        self._bodies[client] = body
-        if self._timer is not None and self._timer.when() <= body.end_s:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(body.end_s, self._end_late)
-
-    def _end(self, client: Address, body: "_Body") -> None:
-        if self._bodies.get(client) is body:
-            del self._bodies[client]
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None, "only a task can be interrupted"
+        end_s = loop.time() + limit_s
+        body = self._bodies[client] = _Body(self._bodies, client, task, end_s)
+        if end_s < self._ends_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._ends_s, self._timer = end_s, loop.call_at(end_s, self._end_late)
+        return body
 
     def _end_late(self) -> None:
         """Interrupt the tasks whose time is up, and look again when the next one's is."""
         loop = asyncio.get_running_loop()
-        now_s, coming = loop.time(), [body for body in self._bodies.values() if not body.is_late]
+        now_s = loop.time()
+        waiting = (body for body in self._bodies.values() if not body.is_late)
+        coming = sorted(waiting, key=attrgetter("end_s"))
         for body in coming:
             if body.end_s <= now_s:
                 body.interrupt()
-        next_s = min((body.end_s for body in coming if not body.is_late), default=None)
-        self._timer = None if next_s is None else loop.call_at(next_s, self._end_late)
+        self._ends_s = next((body.end_s for body in coming if not body.is_late), math.inf)
+        is_needed = self._ends_s < math.inf
+        self._timer = loop.call_at(self._ends_s, self._end_late) if is_needed else None
 
 
 class _Body:
@@ -97,23 +100,27 @@ class _Body:
         is_late: Whether its time was up.
     """
 
-    __slots__ = ("_bodies", "_cancelling", "_client", "_limit_s", "_task", "end_s", "is_late")
+    __slots__ = ("_bodies", "_cancelling", "_client", "_task", "end_s", "is_late")
 
-    def __init__(self, bodies: ComingBodies, client: Address, limit_s: float) -> None:
+    def __init__(
+        self,
+        bodies: dict[Address, "_Body"],
+        client: Address,
+        task: asyncio.Task[Any],
+        end_s: float,
+    ) -> None:
         self._bodies = bodies
         self._client = client
-        self._limit_s = limit_s
+        self._task, self._cancelling = task, task.cancelling()
+        self.end_s = end_s
         self.is_late = False
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "only a task can be interrupted"
-        self._task, self._cancelling = task, task.cancelling()
-        self.end_s = asyncio.get_running_loop().time() + self._limit_s
-        self._bodies._begin(self._client, self)  # noqa: SLF001 -- both are one mechanism
+        """Receive the body."""
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        self._bodies._end(self._client, self)  # noqa: SLF001 -- as above
+        if self._bodies.get(self._client) is self:
+            del self._bodies[self._client]
         # If another one has cancelled the task, too, it ends as cancelled.
         if (
             self.is_late

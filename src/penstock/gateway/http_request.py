@@ -63,6 +63,7 @@ class HttpRequest:
         headers: The headers by lower-case name; the values of a repeated header, with commas between (RFC 9110, 5.3).
         principal: The sender of the request.
         request_id: The request id as the principal knows it; empty if the request has none.
+        scope: The ASGI scope.
     """
 
     __slots__ = (
@@ -71,11 +72,11 @@ class HttpRequest:
         "_query",
         "_receive",
         "_receiving",
-        "_scope",
         "headers",
         "path",
         "principal",
         "request_id",
+        "scope",
     )
 
     def __init__(
@@ -87,7 +88,7 @@ class HttpRequest:
             HttpError: The headers are too large.
             RequestError: A header begins with `Penstock-`, and is none of Penstock's.
         """
-        self._scope = scope
+        self.scope = scope
         self._receive = receive
         self._config = config
         self._receiving = receiving
@@ -116,20 +117,15 @@ class HttpRequest:
         self.request_id = ""
 
     @property
-    def scope(self) -> Scope:
-        """The ASGI scope."""
-        return self._scope
-
-    @property
     def verb(self) -> str:
         """The HTTP method."""
-        method: str = self._scope["method"]
+        method: str = self.scope["method"]
         return method
 
     def take_query(self, fields: frozenset[str] | None, *, has_filters: bool) -> None:
         """Read the query string, whose fields the route has declared; None: the application's handler checks them."""
         known = None if has_filters else fields
-        self._query = query_of(self._scope["query_string"], known)
+        self._query = query_of(self.scope["query_string"], known)
         self._fields = fields
 
     def query(self) -> dict[str, str]:
@@ -159,7 +155,7 @@ class HttpRequest:
 
     def refuse_fields(self, names: Iterable[str], reason: str) -> None:
         """Refuse fields that mean nothing together with the rest of the request, for a reason."""
-        for name in names:
+        for name in names if self._query else ():
             text = self.field(name)
             if text is not None:
                 raise RequestError(f"{name}={text} has no meaning here: {reason}")
@@ -172,41 +168,40 @@ class HttpRequest:
         """
         setting = "gateway.body_bytes_max = " if most is None else ""
         most = self._config.body_bytes_max if most is None else most
-        length = self.headers.get("content-length")
-        declared = int(length) if length is not None and length.isdecimal() else None
-        if declared is not None and declared > most:
-            raise _too_large(setting, most)
-        if "transfer-encoding" in self.headers:
-            declared = None
-        # Then no body can come, and the wait for one is saved.
-        elif length is None or declared == 0:
+        declared = self._declared(most, setting)
+        if declared == 0:  # then no body can come, and the wait for one is saved
             return b""
         limit_s = self._config.receive_timeout_ms / 1_000
+        chunks: list[bytes] = []
+        size = 0
         try:
-            with self._receiving.within(self._scope["client"], limit_s):
-                return await self._received(most, declared, setting)
+            with self._receiving.within(self.scope["client"], limit_s):
+                while True:
+                    message: dict[str, Any] = await self._receive()  # type: ignore[assignment]
+                    if message["type"] == "http.disconnect":
+                        raise HttpError(400, "request", "the connection ended before the body")
+                    chunks.append(message.get("body", b""))
+                    size += len(chunks[-1])
+                    if size > most:
+                        raise _too_large(setting, most)
+                    # With the last bytes the server does not say that they are the last ones, and a further message costs as
+                    # much as the first.
+                    if size == declared or not message.get("more_body", False):
+                        return b"".join(chunks)
         except TimeoutError:
             raise HttpError(
                 408, "request-timeout", "the body did not come in time", Connection="close"
             ) from None
 
-    async def _received(self, most: int, declared: int | None, setting: str) -> bytes:
-        """Return the whole body; `declared` is its length, None if the head does not say it."""
-        chunks: list[bytes] = []
-        size = 0
-        while True:
-            message: dict[str, Any] = await self._receive()  # type: ignore[assignment]
-            if message["type"] == "http.disconnect":
-                raise HttpError(400, "request", "the connection ended before the body")
-            chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            if size > most:
-                raise _too_large(setting, most)
-            chunks.append(chunk)
-            # With the last bytes the server does not say that they are the last ones, and a further message costs as much
-            # as the first.
-            if size == declared or not message.get("more_body", False):
-                return b"".join(chunks)
+    def _declared(self, most: int, setting: str) -> int | None:
+        """Return the length of the body; None if the head does not say it."""
+        text = self.headers.get("content-length")
+        length = int(text) if text is not None and text.isdecimal() else None
+        if length is not None and length > most:
+            raise _too_large(setting, most)
+        if "transfer-encoding" in self.headers:
+            return None
+        return 0 if text is None else length
 
     async def gone(self) -> None:
         """Wait until the client disconnects; the body must be empty, or read already."""
@@ -260,7 +255,7 @@ class HttpRequest:
         Raises:
             RequestError: The field is not a number, or is negative.
         """
-        return min(self.seconds(name, default), most)
+        return min(self.seconds(name, default) if self._query else default, most)
 
     def min_epoch(self) -> int:
         """Return the oldest epoch that may answer; -1 if the request names none.

@@ -81,11 +81,11 @@ def target_in(app: App, entity: str, key: str | None, method: str) -> CallTarget
     Raises:
         Forbidden: The application calls it, and nobody else.
     """
-    name = app.present_name(entity)
+    name = app.present_name(entity) if entity else ""
     if app.is_internal(name, method):
         called = f"{name}.{method}" if name else method
         raise Forbidden(f"{called} is internal: only the application itself calls it")
-    former = app.stored_name(name)
+    former = app.stored_name(name) if entity else ""
     return CallTarget(name, key, method, "" if former == name else former)
 
 
@@ -344,17 +344,27 @@ class AppendBatcher:
             return [error] * len(entries)
 
 
-class Waiter(Protocol):
-    """The sender of a request, which hears of its append and of its reply."""
+class ReplyTaker(Protocol):
+    """Takes a reply, or an error in its place."""
 
     def done(self) -> bool:
         """Say whether it waits no longer."""
 
-    def accept(self, lsn: Lsn, /) -> None:
-        """Note that the request is durable at a position; it may be done by that."""
-
     def set_result(self, reply: Reply, /) -> None:
         """Take the reply."""
+
+    def set_exception(self, error: PenstockError, /) -> None:
+        """Take the error in place of a reply."""
+
+
+class Waiter(Protocol):
+    """The sender of a request, which hears of its append."""
+
+    def done(self) -> bool:
+        """Say whether it waits no longer."""
+
+    def accept(self, lsn: Lsn, /) -> "ReplyTaker":
+        """Note that the request is durable at a position; return who takes its reply, and may be done by that."""
 
     def set_exception(self, error: PenstockError, /) -> None:
         """Take the error in place of a reply."""
@@ -431,7 +441,7 @@ class Intake:
     def _appended(
         self, senders: Sequence[tuple[Admitted, float]], outcomes: Sequence[Outcome]
     ) -> None:
-        waiting: dict[float, list[tuple[LogPosition, Waiter]]] = {}
+        waiting: dict[float, list[tuple[LogPosition, ReplyTaker]]] = {}
         for ((waiter, ticket, _), timeout_s), outcome in zip(senders, outcomes, strict=True):
             try:
                 if isinstance(outcome, PenstockError):
@@ -440,9 +450,9 @@ class Intake:
                         waiter.set_exception(outcome)
                     continue
                 self._admission.appended(ticket, outcome)
-                waiter.accept(outcome)
-                if not waiter.done():
-                    waiting.setdefault(timeout_s, []).append(((ONLY_PARTITION, outcome), waiter))
+                taker = waiter.accept(outcome)
+                if not taker.done():
+                    waiting.setdefault(timeout_s, []).append(((ONLY_PARTITION, outcome), taker))
             except Exception:  # noqa: BLE001 -- the other requests must hear of theirs
                 _log.exception("the outcome of an append was not taken")
         for timeout_s, pairs in waiting.items():
@@ -477,17 +487,14 @@ class AwaitedReply:
         """Say whether the wait has ended: with a reply, with an error, or because the task was cancelled."""
         return self._future.done()
 
-    def accept(self, lsn: Lsn) -> None:
-        """Note that the request is durable."""
+    def accept(self, lsn: Lsn) -> "asyncio.Future[Reply | None]":
+        """Note that the request is durable; return the future that the tail gives the reply."""
         self._position = (ONLY_PARTITION, lsn)
         if self._timings is not None:
             self._timings.appended(lsn)
         if self._is_sent and not self._future.done():
             self._future.set_result(None)
-
-    def set_result(self, reply: Reply) -> None:
-        """Give the task its reply."""
-        self._future.set_result(reply)
+        return self._future
 
     def set_exception(self, error: PenstockError) -> None:
         """Raise an error for the task."""
@@ -499,20 +506,17 @@ class AwaitedReply:
         Raises:
             TimedOut: It did not come in time; the request may still take effect.
         """
-        reply = await self._ended()
+        try:
+            reply = await self._future
+        except BaseException:
+            if self._position is not None:
+                # The task waits no longer; without this, the tail would keep the waiter until its
+                # time limit.
+                self._tail.forget(((self._position, self._future),))
+            raise
         assert reply is not None, "the request is awaited, not sent"
         return reply
 
     async def durable(self) -> None:
         """Return when a sent request is durable; raises as `reply`."""
-        await self._ended()
-
-    async def _ended(self) -> Reply | None:
-        try:
-            return await self._future
-        except BaseException:
-            if self._position is not None:
-                # The task waits no longer; without this, the tail would keep the waiter until its
-                # time limit.
-                self._tail.forget(((self._position, self),))
-            raise
+        await self._future

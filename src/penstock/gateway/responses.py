@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from penstock.base.http import EPOCH, JSON, MSGPACK, REQUEST_ID, ErrorBody
 from penstock.base.ids import Epoch
@@ -75,6 +76,12 @@ class ReplyResponse(Response):
         if status not in _BODILESS:
             self.raw_headers.append((b"content-length", b"%d" % len(body)))
         self.raw_headers.append((b"content-type", _encoded_type(content_type)))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, whose whole body is known."""
+        status, headers = self.status_code, self.raw_headers
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 @lru_cache(_TYPES_MAX)

@@ -8,7 +8,6 @@ process ends. Several gateways share one port (`SO_REUSEPORT`), and the kernel s
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -128,13 +127,16 @@ class VersionSwitch:
         return await asyncio.to_thread(self.is_behind) if self._code.is_far else self.is_behind()
 
     async def run(self) -> None:
-        """Serve the deployment that executes the next epoch, after each epoch, until the task is cancelled."""
+        """Serve the deployment that executes the next epoch, as soon as a commit names it, until the task is cancelled."""
+        tail = self._shared.tail
         while True:
+            known = (
+                tail.deployment
+            )  # before the look, which thus finds at least what this epoch names
             if (deployment := await self._due()) is not None:
                 with self._code.exchange(deployment):
                     await self._take(deployment)
-            with suppress(TimedOut):
-                await self._shared.tail.until(self._following, _LOOK_S)
+            await tail.until_deployed(known, _LOOK_S)
 
     async def _due(self) -> Deployment | None:
         if self._code.is_far:

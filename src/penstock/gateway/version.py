@@ -123,8 +123,9 @@ class ServedVersion:
 
     def __enter__(self) -> None:
         """Keep the version open while the block runs."""
+        if not self._running:
+            self._idle.clear()
         self._running += 1
-        self._idle.clear()
 
     def __exit__(self, *_: object) -> None:
         self._running -= 1

@@ -62,6 +62,7 @@ class JournalTail:
         epoch: The newest epoch that the thread has read.
         positions: The log position after it, by partition.
         atoms: The number of atoms of each stream after it.
+        deployment: The name of the deployment that executes the epoch after it; empty if its driver has not said so.
         failure: Why the journal cannot be read now, or why no further epoch will come; else None.
 
     Args:
@@ -82,6 +83,7 @@ class JournalTail:
         self.epoch = BEFORE_FIRST if last is None else last.epoch
         self.positions: dict[LogPartition, Lsn] = {} if last is None else dict(last.positions)
         self.atoms: Mapping[str, int] = {} if last is None else last.atoms
+        self.deployment = "" if last is None else last.deployment
         self.failure: PenstockError | None = None
         self._ahead: _Ahead = _NOTHING_READ
         self._ended = False
@@ -247,7 +249,7 @@ class JournalTail:
                 missing = set(done) - asked
                 if not missing:
                     self.epoch, self.positions = commit.epoch, dict(commit.positions)
-                    self.atoms = commit.atoms
+                    self.atoms, self.deployment = commit.atoms, commit.deployment
                     waiters = {position: self._waiting.pop(position) for position in done}
                     reached = [waiter for waiter, holds in self._conditions.items() if holds()]
                     break
@@ -398,6 +400,13 @@ class AsyncJournalTail(JournalTail):
         """
         if not await self._holds(lambda: self.epoch >= epoch, timeout_s):
             raise TimedOut(f"epoch {epoch} is not committed yet; the newest is {self.epoch}")
+
+    async def until_deployed(self, known: str, timeout_s: float) -> None:
+        """Return when another deployment than the known one executes the next epoch, or may do so; or after the time limit."""
+        following = self.epoch + 1
+        await self._holds(
+            lambda: self.deployment != known or (not known and self.epoch >= following), timeout_s
+        )
 
     async def until_committed(self, position: LogPosition, timeout_s: float) -> bool:
         """Wait until the request at a log position is processed; return False after the time limit."""

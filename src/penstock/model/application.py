@@ -653,7 +653,7 @@ class App:
             arguments = (*positional, *named.values())
             request = protected_request(self.entity, self.keys, request, arguments)
         body = encode_request(request)
-        return body, b"".join(fingerprint.to_bytes(8, "little") for fingerprint in touched)
+        return body, b"".join([fingerprint.to_bytes(8, "little") for fingerprint in touched])
 
     def readable_request(
         self,
@@ -680,7 +680,8 @@ class App:
         signature = self.signature(entity, method)
         if entity and key is not None and method in CREATIONS:
             self._refuse_lost(entity, method, positional, named)
-        named = self._with_key(entity, key, signature, positional, named)
+        if entity:
+            named = self._with_key(entity, key, signature, positional, named)
         arguments = signature.encode(positional, named)
         text = None
         touched = signature.fingerprints(positional, named)
@@ -748,7 +749,7 @@ class App:
         named: Mapping[str, Any],
     ) -> Mapping[str, Any]:
         """Add the key to the arguments of an `__init__` that takes it and did not get it."""
-        if not entity or key is None:
+        if key is None:
             return named
         entity_type = self.entity(entity)
         if entity_type.initializer is None:

@@ -49,6 +49,7 @@ NONE_BY_POSITION: Final = msgspec.Raw(b"\x90")
 NONE_BY_NAME: Final = msgspec.Raw(b"\x80")
 _LISTED: Final = msgspec.msgpack.Decoder(list[str | int])
 _DEPTH_MAX: Final = 16
+_SERIES: Final = (list, tuple, set, frozenset)
 _WITH_TEXT: Final = (str, list, tuple, dict)
 """Types of values in which a text may stand for a number or a time."""
 _WITHOUT_REFERENCE: Final[tuple[Any, ...]] = (
@@ -131,6 +132,7 @@ class Signature:
         self._decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {}
         self._by_name: dict[str, msgspec.msgpack.Decoder[Any]] = {}
         self._given: dict[str, GivenType] = {}
+        self._readers: list[Callable[[msgspec.Raw], Any]] | None = None
         self._shape = inspect.Signature(list(parameters))
         self._whole = _named_of(parameters)
         self._needed = {parameter.name for parameter in needed} | (self._whole & {""})
@@ -395,11 +397,25 @@ class Signature:
         if decoded and not isinstance(decoded, list):
             self._refuse_repeated(text)
         if isinstance(decoded, list):
-            return [self._of_json(self._at(index), raw) for index, raw in enumerate(decoded)], {}
+            return self._of_json_row(decoded), {}
         self._refuse_unknown(decoded)
         return [], {
             name: self._of_json(self._named(name), raw, name) for name, raw in decoded.items()
         }
+
+    def _of_json_row(self, row: list[msgspec.Raw]) -> list[Any]:
+        """Read arguments by position."""
+        if self._readers is None:
+            self._readers = [self._given_type(parameter).of_json for parameter in self._positional]
+        values: list[Any] = []
+        try:
+            for read, raw in zip(self._readers, row, strict=False):
+                values.append(read(raw))
+        except _UNREADABLE as error:
+            parameter = self._positional[len(values)]
+            raise self._misfit(parameter.name, parameter.annotation, error) from error
+        beyond = range(len(values), len(row))
+        return values + [self._of_json(self._at(index), row[index]) for index in beyond]
 
     def of_sender(self, name: str, text: bytes) -> Any:
         """Read an argument from JSON of a sender who does not know its type: fields that no record declares are left out.
@@ -631,10 +647,10 @@ def _may_refer(annotation: Any, depth: int = 0) -> bool:
 
 
 def _flatten(value: Any) -> list[Any]:
-    match value:
-        case list() | tuple() | set() | frozenset():
-            return [leaf for item in value for leaf in _flatten(item)]
-        case dict():
-            return [leaf for pair in value.items() for item in pair for leaf in _flatten(item)]
-        case _:
-            return [value]
+    # `isinstance` asks a reference for its class, which takes longer than all else here.
+    cls = type(value)
+    if issubclass(cls, _SERIES):
+        return [leaf for item in value for leaf in _flatten(item)]
+    if issubclass(cls, dict):
+        return [leaf for pair in value.items() for item in pair for leaf in _flatten(item)]
+    return [value]

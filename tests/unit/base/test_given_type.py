@@ -93,6 +93,11 @@ CASES: list[tuple[Any, Any, Any, str]] = [
 ]  # fmt: skip
 
 
+class Spot(msgspec.Struct):
+    x: int
+    y: int
+
+
 @pytest.mark.parametrize(("annotation", "fine", "wrong", "what"), CASES)
 def test_an_unknown_field_is_refused(annotation: Any, fine: Any, wrong: Any, what: str) -> None:
     """Every kind of record, at every depth, in JSON, in MessagePack and as Python objects."""
@@ -125,6 +130,8 @@ def test_a_field_that_only_a_float_needs() -> None:
         (list[Place], '[{"city": "a"}, {"city": "a", "city": "b"}]', "city"),
         (list[Place], '[{"city": "a", "z\\u0069p": 1, "zip": 2}]', "zip"),
         (Box[list[Place]], '{"content": [{"city": "a"}, {"zip": 1, "city": "a", "zip": 1}]}', "zip"),
+        (list[Spot], '[{"x": 1, "y": 2}, {"x": 3, "y": 4, "x": 5}]', "x"),
+        (list[Spot], '[{"x": 1, "y": 2}, {"\\u0078": 3, "y": 4, "x": 5}]', "x"),
         (dict[str, int], '{"a": 1, "a": 2}', "a"),
         (Any, '[{"a": {"b": 1, "b": 2}}]', "b"),
     ],
@@ -134,6 +141,7 @@ def test_a_name_that_stands_twice_is_refused(annotation: Any, text: str, name: s
     with pytest.raises(msgspec.ValidationError, match=f"contains the field `{name}` twice"):
         GivenType(annotation).of_json(text)
     assert GivenType(list[Place]).of_json('[{"city": "a"}, {"city": "city"}]')
+    assert GivenType(list[Spot]).of_json('[{"y": 1, "x": 2}]') == [Spot(2, 1)]
 
 
 class Shop(Entity):

@@ -22,8 +22,7 @@ def appended(
     tail: AsyncJournalTail, awaited: AwaitedReply, lsn: Lsn, limit_s: float = LIMIT_S
 ) -> None:
     """Do as the intake does after an append."""
-    awaited.accept(lsn)
-    tail.watch((((ONLY, lsn), awaited),), limit_s)
+    tail.watch((((ONLY, lsn), awaited.accept(lsn)),), limit_s)
 
 
 @types.coroutine

@@ -249,6 +249,30 @@ def test_many_late_questions_share_a_look_up() -> None:
     assert journal.reads <= 20, "the first question, those that came meanwhile, and the last one"
 
 
+def test_a_deployment_is_heard_of_with_the_commit_that_names_it() -> None:
+    """An epoch that names the known deployment wakes nobody; one that names none may belong to any."""
+
+    async def ask() -> None:
+        journal = MemoryJournal()
+        tail = AsyncJournalTail(journal)
+        for epoch, known, name in ((0, "", ""), (1, "", "first"), (3, "first", "second")):
+            waiting = asyncio.create_task(tail.until_deployed(known, DEADLINE_MS))
+            await asyncio.sleep(0)
+            if epoch == 3:
+                journal.commit(Commit(Epoch(2), {}, (), 0, deployment="first"))
+                await tail.until(Epoch(2), DEADLINE_MS)
+                await asyncio.sleep(0)
+                assert not waiting.done()
+            journal.commit(Commit(Epoch(epoch), {}, (), 0, deployment=name))
+            await waiting
+            assert (tail.epoch, tail.deployment) == (epoch, name)
+        await tail.until_deployed("second", 0.01)
+        await tail.until_deployed("first", DEADLINE_MS)
+        tail.close()
+
+    asyncio.run(ask())
+
+
 def test_event_loop_hears_of_time_and_of_a_journal_that_fails() -> None:
     """Waiting ends with an error when time is up, and when the journal cannot be read."""
 

@@ -34,6 +34,9 @@ T = TypeVar("T")
 class WatchedFile(Generic[T]):
     """The decoded content of a file, kept up to date.
 
+    Attributes:
+        is_far: Whether it is in an object store, so that its user awaits `awake` first.
+
     Args:
         root: Where the file is.
         name: Its name there; writers replace it as a whole.
@@ -46,6 +49,7 @@ class WatchedFile(Generic[T]):
 
     def __init__(self, root: SharedRoot, name: str, read: Callable[[bytes | None], T]) -> None:
         self._root = root
+        self.is_far = root.is_far
         self._name = name
         self._read = read
         self._failure: PenstockError | None = None

@@ -344,7 +344,8 @@ class Admission:
         Returns:
             The ticket, which the caller hands to `appended` or `abandon`.
         """
-        await self._pauses.awake()
+        if self._pauses.is_far:
+            await self._pauses.awake()
         self._release_committed()
         self._check_pauses(caller)
         self._check_load(caller)
@@ -535,7 +536,10 @@ class Admission:
         return self._tail.positions.get(ONLY_PARTITION, Lsn(0))
 
     def _release_committed(self) -> None:
-        in_log, committed = self._in_log, self._committed
+        in_log = self._in_log
+        if not in_log:
+            return
+        committed = self._committed
         while in_log and in_log[0][0] < committed:
             self._leave(in_log.popleft()[1])
             self._own_committed += 1

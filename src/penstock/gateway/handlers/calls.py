@@ -285,7 +285,7 @@ class CallHandler:
         """
         limit_s = self._config.gateway.reply_timeout_ms / 1_000
         timeout_s = request.wait_s("timeout", limit_s, limit_s)
-        if target.stream is None and self._reads.serves(request, target):
+        if not request.is_recorded and target.stream is None and self._reads.serves(target):
             return await self._reads.read(request, target, source, timeout_s)
         request.refuse_fields(
             ("min_epoch",), "a call that is recorded is newer than each epoch before"
@@ -417,7 +417,10 @@ class CallHandler:
         if chosen is not None:
             check_free(self._app, request.principal, chosen)
         request.request_id = chosen or self._ids.draw()
-        return await self._encoder.encoded(target, source)
+        encoder = self._encoder
+        if encoder.runs_code(target):
+            return await encoder.encoded(target, source)
+        return encoder.encode(target, source)
 
     def _answered_response(self, request: HttpRequest, reply: Reply) -> Response:
         if MSGPACK in request.headers.get("accept", ""):

@@ -135,9 +135,9 @@ class ReadHandler:
         self.encoder = CallEncoder(app, config, pool)
         self._ids = RequestIds()
 
-    def serves(self, request: HttpRequest, target: CallTarget) -> bool:
-        """Return whether a call is answered from the state: `@readonly` or `exists`, without a chosen id."""
-        if request.is_recorded or (self._pool is None and not _is_existence(target)):
+    def serves(self, target: CallTarget) -> bool:
+        """Return whether a call without a chosen id is answered from the state: `@readonly` or `exists`."""
+        if self._pool is None and not _is_existence(target):
             return False
         return self._app.signature(target.entity, target.method).readonly
 

@@ -65,10 +65,11 @@ class PipelinedRequest:
         """Say whether the answer is known."""
         return self._done
 
-    def accept(self, _lsn: Lsn) -> None:
-        """Note that the request is durable."""
+    def accept(self, _lsn: Lsn) -> "PipelinedRequest":
+        """Note that the request is durable; it takes the reply itself."""
         if self._accepted is not None and not self._done:
             self._accepted(self.request_id)
+        return self
 
     def set_result(self, reply: Reply) -> None:
         """Answer with the recorded reply."""
@@ -141,7 +142,13 @@ class PipelineIntake:
         target, source = _call_in(version.app, request)
         require_right(principal, target)
         with version:
-            encoded = await version.encoder.encoded(target, source)
+            encoder = version.encoder
+            is_quick = not encoder.runs_code(target)
+            encoded = (
+                encoder.encode(target, source)
+                if is_quick
+                else await encoder.encoded(target, source)
+            )
         item = await self._intake.admit(
             request,
             principal,

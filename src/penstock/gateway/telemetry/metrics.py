@@ -198,7 +198,8 @@ class Metrics:
                 _BOUNDS_S,
             )
         count.add(seconds)
-        self._flush_soon()
+        if not self._flush_comes:
+            self._flush_soon()
 
     def waiting(self, count: int) -> None:
         """Set the number of requests that wait here."""

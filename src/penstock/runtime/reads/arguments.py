@@ -128,11 +128,13 @@ def encoded_call(
     Args:
         target: The method, function or stream.
     """
-    if target.stream is None:
+    stream = target.stream
+    if stream is None:
         body, hint = _call(app, limits, target, source)
     else:
-        body, hint = _append(app, target.stream, source), b""
-    check_size(body, limits.record_bytes_max)
+        body, hint = _append(app, stream, source), b""
+    if len(body) > limits.record_bytes_max:
+        check_size(body, limits.record_bytes_max)
     return body, hint
 
 
