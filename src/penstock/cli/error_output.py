@@ -124,6 +124,7 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
         exit_code: The exit code; None: 2 if the caller must change something, else 1.
     """
     from penstock.process.disk_space import FULL, tells_of_full_disk
+    from penstock.process.process_limits import NO_TASKS, RAISE_TASKS, is_lack_of_tasks
 
     if isinstance(error, OSError) and error.errno in FULL:
         return ErrorDescription(OperationalError.code, _full_text(error), _MAKE_SPACE, OTHER_ERROR)
@@ -131,6 +132,8 @@ def describe(error: BaseException, exit_code: int | None = None) -> ErrorDescrip
         where = f": {error.filename}" if error.filename else ""
         text = f"{error.strerror}{where}"
         return ErrorDescription(OperationalError.code, text, hint, OTHER_ERROR)
+    if is_lack_of_tasks(error):
+        return ErrorDescription(OperationalError.code, NO_TASKS, RAISE_TASKS, OTHER_ERROR)
     if isinstance(error, PenstockError):
         usual = USER_ERROR if isinstance(error, UserError) else OTHER_ERROR
         code, message = error.code, str(error)

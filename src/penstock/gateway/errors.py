@@ -14,6 +14,7 @@ from starlette.responses import Response
 from penstock.base.http import JSON, RETRIABLE, RETRY_AFTER, STATUS, encode_error
 from penstock.errors import IntegrityError, OperationalError, PenstockError, RequestError
 from penstock.model.request import Failure
+from penstock.process.process_limits import NO_TASKS, RAISE_TASKS, is_lack_of_tasks
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +59,9 @@ def error_of(raised: BaseException, path: str) -> PenstockError | HttpError:
         case SystemExit() | KeyboardInterrupt():  # from code of an argument's class
             name = type(raised).__name__
             return RequestError(f"the class of an argument raised {name}, which stops nothing here")
+        case RuntimeError() | BlockingIOError() if is_lack_of_tasks(raised):
+            _log.warning(NO_TASKS, extra={"path": path, "remedy": RAISE_TASKS})
+            return OperationalError(f"{NO_TASKS}; send the request again later")
         case _:
             _log.error("a request failed", exc_info=raised, extra={"path": path})
             return HttpError(500, "gateway-failed", "the gateway failed; its log has the error", "")

@@ -160,8 +160,9 @@ class AppendBatcher:
         self._log = log
         self._metrics = metrics
         # One thread: the event loop never waits for a disk, and requests that come during an append share
-        # the next one.
+        # the next one. It begins now: the system may refuse a later one, and no request would be answered.
         self._thread = ThreadPoolExecutor(1, "penstock-append")
+        self._thread.submit(int)
         self._waiting: list[_Group] = []
         self._idle = asyncio.Event()
         self._idle.set()

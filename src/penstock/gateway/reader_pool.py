@@ -67,6 +67,7 @@ class EntityReader:
 
     def __init__(self, data: Path, app: str) -> None:
         self._thread = ThreadPoolExecutor(1, "penstock-entities")
+        self._thread.submit(int)  # begins the thread: later the system may refuse one
         directory = DataDirectory(data)
         self._journal = directory.open_journal_of(app)
         self._stores = directory.open_stores(self._journal)

@@ -289,6 +289,7 @@ class AsyncJournalTail(JournalTail):
         self._limited: list[tuple[float, float, Sequence[tuple[LogPosition, Waiter]]]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._look_ups = ThreadPoolExecutor(1, "penstock-look-up")
+        self._look_ups.submit(int)  # begins the thread: later the system may refuse one
         # Their epoch was committed before they waited.
         self._late: list[tuple[LogPosition, Waiter]] = []
         self._looks_up = False

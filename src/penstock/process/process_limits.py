@@ -38,6 +38,17 @@ def end_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> Non
         os._exit(1)
 
 
+NO_TASKS: Final = "the system starts no further process or thread"
+RAISE_TASKS: Final = "Raise the limit of processes and threads (ulimit -u, TasksMax of systemd, or that of the container)."
+
+
+def is_lack_of_tasks(error: BaseException) -> bool:
+    """Say whether the system has refused a process (EAGAIN of `fork`) or a thread."""
+    return isinstance(error, BlockingIOError) or (
+        isinstance(error, RuntimeError) and str(error).startswith("can't start new thread")
+    )
+
+
 STEPS: Final = 10
 """How much lower the priority is, in steps of `nice`."""
 

@@ -159,6 +159,16 @@ def test_error_of_an_application_controls_no_terminal(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
+    "error", [BlockingIOError(errno.EAGAIN, "unavailable"), RuntimeError("can't start new thread")]
+)
+def test_a_limit_of_processes_is_no_defect(error: Exception) -> None:
+    """The system says EAGAIN for it, and Python names no error of the system for a thread."""
+    shown = describe(error)
+    assert (shown.code, shown.exit_code) == ("operational", 1)
+    assert "ulimit -u" in shown.hint
+
+
+@pytest.mark.parametrize(
     ("number", "hint"),
     [(errno.EROFS, "writable"), (errno.EACCES, "right"), (errno.EMFILE, "ulimit -n")],
 )

@@ -1,6 +1,7 @@
 """The batcher tells each caller the outcome of its own requests."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,9 +9,11 @@ import pytest
 
 from penstock.base.ids import Lsn, RequestId
 from penstock.errors import LogUnavailable, RequestConflict
+from penstock.gateway.errors import error_of, response_of
 from penstock.gateway.intake import AppendBatcher, Outcome
 from penstock.gateway.telemetry.metrics import Metrics
 from penstock.log.api import Entry
+from penstock.process.process_limits import NO_TASKS
 from tests.memory_log import MemoryLog
 
 
@@ -96,3 +99,35 @@ def test_a_fault_of_the_log_is_told_and_the_next_append_works(tmp_path: Path) ->
     failed, appended = asyncio.run(append())
     assert isinstance(failed, LogUnavailable)
     assert appended == Lsn(0)
+
+
+def test_a_system_that_refuses_threads_holds_no_request_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of a gateway begins with it: the first request came later, and no request was answered."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def append() -> list[Outcome]:
+        batcher, outcomes = AppendBatcher(MemoryLog(), Metrics(tmp_path)), list[Outcome]()
+        with monkeypatch.context() as limited:
+            limited.setattr(threading.Thread, "start", refuse)
+            batcher.append((entry("a"),), "a", lambda _, taken: outcomes.extend(taken))
+            async with asyncio.timeout(60):
+                while not outcomes:
+                    await asyncio.sleep(0.001)
+        await batcher.close()
+        return outcomes
+
+    assert asyncio.run(append()) == [Lsn(0)]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), BlockingIOError(11, "unavailable")]
+)
+def test_a_system_that_refuses_processes_is_no_fault_of_the_gateway(error: Exception) -> None:
+    """The caller is told to send the request again, and the log names the limit in one line."""
+    told = error_of(error, "/export/Item")
+    assert str(told) == f"{NO_TASKS}; send the request again later"
+    assert response_of(told).status_code == 503
