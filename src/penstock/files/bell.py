@@ -6,6 +6,7 @@ nothing, so whoever hears it looks. A ring may be missing, because a folder may 
 the process), a bell asks for short pauses between two looks.
 """
 
+import errno
 import math
 import os
 import struct
@@ -114,7 +115,11 @@ class _Watcher:
         self._source = self._checked(self._libc.inotify_init1(os.O_CLOEXEC))
         self._bells: dict[int, WeakSet[Bell]] = {}
         self._lock = threading.Lock()
-        threading.Thread(target=self._run, name="penstock-bells", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="penstock-bells", daemon=True).start()
+        except RuntimeError as error:  # the system starts no further thread
+            os.close(self._source)
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     def add(self, bell: Bell, path: Path, changes: int) -> None:
         with self._lock:  # an event must not come before its bell

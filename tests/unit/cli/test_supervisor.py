@@ -20,6 +20,7 @@ import pytest
 from penstock.cli.running import supervisor as module
 from penstock.cli.running.supervisor import Child, Supervisor
 from penstock.errors import ConfigError, OperationalError
+from penstock.process.process_limits import NO_TASKS
 
 DEADLINE_S = 60.0
 SERVES = """
@@ -411,3 +412,33 @@ def test_further_child_with_wrong_options_is_tried_again(yard: Yard) -> None:
         look_until(supervisor, lambda: len(yard.told) >= 3)
         look_until(supervisor, lambda: supervisor.ready)
         assert {role for role, _ in yard.told} == {"applier"}
+
+
+@pytest.mark.parametrize("refused", ["process", "thread"])
+def test_a_limit_of_the_system_ends_no_application(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """A child that ends at the limit is started again when there is room, and the others do their work meanwhile."""
+    with yard.running(yard.child("driver"), yard.child("gateway")) as supervisor:
+        look_until(supervisor, lambda: supervisor.ready)
+        driver, (gateway,) = supervisor.pids("driver")[0], supervisor.pids("gateway")
+
+        def refuse(*_: object, **__: object) -> None:
+            if refused == "process":
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as limited:
+            if refused == "process":
+                limited.setattr(subprocess, "Popen", refuse)
+            else:
+                limited.setattr(threading.Thread, "start", refuse)
+            os.kill(driver, signal.SIGKILL)
+            look_until(supervisor, lambda: len(yard.told) >= 2)
+        assert supervisor.failing == ["driver"]
+        look_until(supervisor, lambda: supervisor.ready)
+        assert supervisor.pids("gateway") == [gateway]
+    assert (
+        "driver",
+        f"was not started: {NO_TASKS}; it is started again in 0.25 s",
+    ) in yard.told

@@ -37,6 +37,21 @@ def test_each_new_name_rings(tmp_path: Path) -> None:
     until_rung(bell, heard)
 
 
+def test_a_system_that_starts_no_thread_makes_waiters_look_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process goes on without the thread that hears of changes."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(bells, "_watchers", [])
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    bell = Bell(OFTEN)
+    assert not bell.watch_names(tmp_path)
+    assert bell.look_s == OFTEN
+
+
 def test_temporary_name_rings_nothing(tmp_path: Path) -> None:
     """Each commit has a temporary name first, and whoever follows would look for it in vain."""
     folder, other = tmp_path / "folder", tmp_path / "other"

@@ -50,6 +50,6 @@ def command(
     line = Text(
         f"Cancelled {done.request_id}. It never runs, and its id stays taken."
         if done.status == "cancelled"
-        else f"The rest of the cascade of {done.request_id} ends: what waits of it does not run."
+        else f"The rest of the cascade of {done.request_id} ends: its waiting part does not run."
     )
     print_result(done, lambda console: console.print(line), as_json=as_json)

