@@ -6,6 +6,7 @@ deduplicated by. If the first digest does not fit, a checksum of each record (ov
 id, body, time and hint) tells which record is damaged. The caller stores the blocks.
 """
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
 from typing import Final, NamedTuple
@@ -29,6 +30,7 @@ DEDUP_HASH_BYTES: Final = ID_HASH_BYTES + BODY_HASH_BYTES
 _ARRAY_OF_32_BIT_LENGTH: Final = b"\xdd"
 _HEAD_BYTES: Final = 5
 _SHAPE: Final = np.dtype([("length", "<u4"), ("body_bytes", "<u4"), ("checksum", "<u8")])
+_PACKED_SHAPE: Final = struct.Struct("<IIQ").pack
 _CONTROL: Final = 0x8000_0000
 """This bit of `body_bytes` marks a control record; no body is so long."""
 
@@ -125,18 +127,15 @@ def pack(
         encode((lsn, entry.request_id, entry.body, entry.time_us, entry.hint))
         for lsn, entry in enumerate(entries, first)
     ]
-    shape = np.empty(len(items), _SHAPE)
-    shape["length"] = np.fromiter(map(len, items), np.uint32, len(items))
-    shape["body_bytes"] = [
-        len(entry.body) | (_CONTROL if entry.is_control else 0) for entry in entries
-    ]
-    shape["checksum"] = np.fromiter(
-        map(xxhash.xxh3_64_intdigest, items, repeat(0)), np.uint64, len(items)
-    )
+    lengths = [*map(len, items)]
+    marked = [len(entry.body) | (_CONTROL if entry.is_control else 0) for entry in entries]
+    checksums = map(xxhash.xxh3_64_intdigest, items, repeat(0))
+    # Without an array: most appends have a few records, and to make one takes longer than all else here.
+    shape = [*map(_PACKED_SHAPE, lengths, marked, checksums)]
     inner: list[int] = []
-    if sum(map(len, items)) >= BLOCK_BYTES:
+    if sum(lengths) >= BLOCK_BYTES:
         # A block ends where the running total passes a multiple of BLOCK_BYTES.
-        multiples = np.cumsum(shape["length"], dtype=np.int64) // BLOCK_BYTES
+        multiples = np.cumsum(lengths, dtype=np.int64) // BLOCK_BYTES
         inner = (np.flatnonzero(np.diff(multiples)) + 1).tolist()
     bounds = [0, *inner, len(items)]
     for low, high in pairwise(bounds):
@@ -144,7 +143,7 @@ def pack(
         data = b"".join([_array_head(count), *items[low:high]])
         hashes = b"".join(dedup_hashes[low:high])
         unsigned = Block(
-            first + low, count, appended_s, b"", hashes, b"", shape[low:high].tobytes(), data
+            first + low, count, appended_s, b"", hashes, b"", b"".join(shape[low:high]), data
         )
         yield unsigned._replace(
             dedup_digest=dedup_digest_of(unsigned.dedup), digest=_digest_of(unsigned)
