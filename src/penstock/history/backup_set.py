@@ -120,6 +120,20 @@ def identity_of(data: Path, app: str) -> str:
         return journal.identity
 
 
+def newest_in(data: Path, app: str) -> Epoch:
+    """Return the newest epoch of an application's journal; this needs no code of the application.
+
+    Raises:
+        ConfigError: It has no epoch.
+        Corrupt: The journal is damaged.
+    """
+    with closing(_open(data, app)) as journal:
+        last = journal.last()
+    if last is None:
+        raise no_history(data)
+    return last.epoch
+
+
 def no_history(data: Path) -> ConfigError:
     """Return the error for a directory without a committed epoch."""
     return ConfigError(

@@ -54,10 +54,10 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
 
 def findings_of_schemas(changes: Sequence[SchemaChange]) -> list[CheckFinding]:
-    """Return the compatible changes of stored classes as findings; a removal needs a word."""
+    """Return the compatible changes of stored classes as findings; a removal, and what may be a mistake, needs a word."""
     return [
         CheckFinding(
-            Level.WORD if change.version.removed else Level.SAFE,
+            Level.WORD if change.version.removed or line in change.doubts else Level.SAFE,
             "schema",
             f"{change.name}: {line}",
         )

@@ -102,6 +102,19 @@ def test_trace_and_history_show_one_version(
     ]
 
 
+def test_copies_need_no_code_that_fits(
+    tmp_path: Path, data: Path, specs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A backup, a fork and a savepoint are made beside code that cannot read the entities, such as a file that is being edited."""
+    assert execute(["trace", "r4", specs[0], "--data", str(data)]) != 0
+    assert "[class-changed]" in capsys.readouterr().err
+    of = [specs[0], "--data", str(data)]
+    assert told(capsys, "backup", str(tmp_path / "backups"), *of)["epoch"] == 2
+    assert told(capsys, "savepoint", "now", *of)["epoch"] == 2
+    assert told(capsys, "savepoint", *of, "--remove", "now") == {"removed": "now"}
+    assert told(capsys, "fork", str(tmp_path / "fork"), *of)["epoch"] == 2
+
+
 def test_all_versions_verify(data: Path, specs: list[str]) -> None:
     """Rows of a version are valid from the epoch on with which it began."""
     assert checked(data, specs[1]) == []

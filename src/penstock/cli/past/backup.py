@@ -80,7 +80,7 @@ def command(
             lines, lambda console: _show(lines, backups.damaged(), console), as_json=as_json
         )
         return
-    application, settings = options.load()
+    application, settings = options.load_unchecked()
     reached = Fault(settings.fault).reached
     with ProgressBar("backup") as bar:
         made = backups.make(settings.data, application.name, reached, bar.at)

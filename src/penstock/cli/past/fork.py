@@ -45,7 +45,7 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Fork an application; see `HELP`."""
-    application, settings = options.load()
+    application, settings = options.load_unchecked()
     from penstock.history import restore
 
     aim = None if at is None else restore.parse_restore_point(at)

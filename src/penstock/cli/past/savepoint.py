@@ -64,7 +64,7 @@ def command(
         raise ConfigError(
             f"{names[0]} is no name of a savepoint: write penstock savepoint APP --{names[0]}"
         )
-    application, settings = options.load()
+    application, settings = options.load_unchecked()
     if removed is not None:
         savepoints.remove(settings.data, removed)
         print_result({"removed": removed}, lambda console: None, as_json=as_json)
@@ -73,12 +73,11 @@ def command(
         every = savepoints.every(settings.data)
         print_result(every, lambda console: _show(every, console), as_json=as_json)
         return
-    from penstock.history.reader import HistoryReader
+    from penstock.history.backup_set import newest_in
 
-    with HistoryReader(settings.data, application) as past:
-        _, epoch = past.span(None, None)
-        made = Savepoint(names[0], epoch, wall_clock_us(), note)
-        savepoints.create(settings.data, made)
+    epoch = newest_in(settings.data, application.name)
+    made = Savepoint(names[0], epoch, wall_clock_us(), note)
+    savepoints.create(settings.data, made)
     line = f"savepoint {made.name}: epoch {made.epoch}"
     print_result(made, lambda console: console.print(line), as_json=as_json)
 

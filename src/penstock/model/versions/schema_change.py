@@ -36,12 +36,14 @@ class SchemaChange(NamedTuple):
     Attributes:
         changes: A line for each difference: an attribute added, removed, renamed, or of another type.
         refusals: The reasons why stored entities do not fit, each with a remedy; empty if the change is compatible.
+        doubts: Those of the lines that may be a mistake.
     """
 
     name: str
     version: SchemaVersion
     changes: list[str]
     refusals: list[str]
+    doubts: Sequence[str] = ()
 
 
 class ClassComparison(NamedTuple):
@@ -236,7 +238,10 @@ def change_of(
         *_mistaken(versions, version),
         *_unfit(versions, version, declared),
     ]
-    return SchemaChange(declared.stored_name, version, comparison.changes, refusals)
+    doubts = [] if is_migrated else comparison.renamed()
+    return SchemaChange(
+        declared.stored_name, version, comparison.changes + doubts, refusals, doubts
+    )
 
 
 class _Comparison:
@@ -356,6 +361,21 @@ class _Comparison:
             self.changes.append(f"the order is {', '.join(declared)}")
         if not self.changes:
             self.changes.append("a record or an enumeration of its attributes changed")
+
+    def renamed(self) -> list[str]:
+        """Return a line for each removed attribute whose type a new attribute has: it may be renamed."""
+        declared = self._declared.attributes
+        fresh = [name for name, origin in self.origins.items() if origin.former is None]
+        lines = []
+        for gone in (name for name in self._former.attributes if name not in self._used):
+            kind = described(self._former.attributes[gone])
+            alike = next((name for name in fresh if described(declared[name]) == kind), None)
+            if alike is not None:
+                lines.append(
+                    f"the values of {gone} are lost when an entity changes; if it was renamed, write "
+                    f'{alike}: {name_of(declared[alike])} = was("{gone}", default=…)'
+                )
+        return lines
 
 
 def _former_names(stored: Collection[str], declared: EntityType) -> dict[str, str | None]:

@@ -13,6 +13,7 @@ from penstock import App, Entity, entity, key, migrate, reference, was
 from penstock.base.ids import RequestId
 from penstock.engine.execute import Executor, Limits
 from penstock.errors import DefinitionError, MigrationFailed
+from penstock.history.deployment_check import findings_of_schemas
 from penstock.model.entity_type import EntityType
 from penstock.model.schema_version import SchemaVersion
 from penstock.model.versions.schema_change import change_of, compare_classes
@@ -48,6 +49,34 @@ def test_added_removed_reordered_and_renamed_attributes() -> None:
         "- old: str",
     ]
     assert present.must_exist == ("owner",)
+
+
+def test_attribute_that_may_be_renamed_is_doubted() -> None:
+    """A removed attribute and a new one of its type are named together; a type of its own, or `was`, is no doubt."""
+    former = item({"text": str, "stock": int})
+    change = change_of(history(former), item({"memo": str, "note": str}, memo="", note=""), 7)
+    assert change is not None
+    doubt = (
+        "the values of text are lost when an entity changes; if it was renamed, write "
+        'memo: str = was("text", default=…)'
+    )
+    assert (change.doubts, change.changes[-1], change.refusals) == ([doubt], doubt, [])
+    found = {finding.what: finding.level.value for finding in findings_of_schemas([change])}
+    assert found == {
+        "Item: + memo: str": "safe",
+        "Item: + note: str": "safe",
+        "Item: - text: str": "safe",
+        "Item: - stock: int": "safe",
+        f"Item: {doubt}": "needs-a-word",
+    }
+    for certain in (
+        item({"memo": str, "stock": int}, memo=was("text", default="")),
+        item({"stock": int}),
+        item({"memo": bytes, "stock": int}, memo=b""),
+    ):
+        change = change_of(history(former), certain, 7)
+        assert change is not None
+        assert change.doubts == []
 
 
 def test_new_attribute_may_have_the_name_of_a_renamed_one() -> None:
