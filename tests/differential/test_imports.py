@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,12 @@ from penstock.journal.staged import StagedRows
 from penstock.log.api import Entry
 from penstock.model.call import Call, encoded
 from penstock.orders.order import Place
-from penstock.process.config import Config
+from penstock.process.config import Config, ViewConfig
+from penstock.process.epoch_report import EpochReport
 from penstock.runtime.local.runtime import LocalRuntime
+from penstock.sql_view.failed_requests import QUERY as FAILED
+from penstock.sql_view.query import Query
+from penstock.sql_view.view import View
 from tests.checkout import TOP
 from tests.differential.committed import answers_of, state_of
 from tests.differential.inline import Inline
@@ -154,11 +159,19 @@ def test_an_entity_that_exists_refuses_the_whole_import(bulk: Bulk, tmp_path: Pa
     """Not a single row is imported, and the message names the entities and the ways out."""
     bulk.call("Item", "i5", "create", price="1")
     bulk.order(lines(tmp_path / "items.jsonl", *ROWS))
+    reports: list[EpochReport] = []
+    bulk.inline.driver.on_epoch.append(reports.append)
     bulk.advance()
     error, reply = bulk.answer()
     assert error == "request"
     assert b"1 of the entities exist in Item: i5; nothing is imported" in reply
     assert list(bulk.state()) == ["Item/i5"]
+    # Who has ordered it has the answer: no request of the background waits for an operator.
+    assert [report.failed for report in reports] == [0, 0]
+    with closing(View(bulk.data, bulk.app, bulk.inline.journal, ViewConfig(memory_mb=256))) as view:
+        view.start()
+        assert view.await_epoch(bulk.inline.driver.epoch, 60.0)
+        assert view.ask(Query(FAILED)).table.num_rows == 0
 
 
 def test_an_id_takes_effect_once(bulk: Bulk, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ SELECT failed.request_id, failed.epoch, request.time, request.entity, request.ke
        failed.error AS code, failed.kind, failed.message, request.parent
 FROM penstock.replies failed JOIN penstock.requests request USING (epoch, lsn, request_id)
 WHERE failed.error IN ({_CODES}) AND contains(failed.request_id, '{MARK}')
-  AND NOT regexp_matches(failed.request_id, '{OF_NO_REQUEST}')
+  AND NOT regexp_matches(failed.request_id, '{OF_NO_REQUEST}') AND NOT starts_with(request.method, '$')
   AND NOT EXISTS (SELECT 1 FROM penstock.replies later
                   WHERE later.request_id = failed.request_id AND later.epoch > failed.epoch)
 ORDER BY failed.epoch DESC, failed.lsn DESC, failed.request_id"""  # noqa: S608 -- names of ours
