@@ -275,6 +275,7 @@ def test_a_class_that_takes_no_import_is_refused(
     ("name", "content", "text"),
     [
         ("a.csv", b"item_id,prise\na,1\n", "there is no attribute of Item 'prise'; did you mean"),
+        ("a.csv", b"item_id;price\na;1\n", "'item_id;price' is a single column; .* commas between"),
         ("a.csv", b"item_id,stock\na,1\n", "no column 'price'"),
         ("a.csv", b"item_id,price,price\na,1,2\n", "several columns"),
         ("a.csv", b"item_id,price\na,1,2\n", "Expected 2 columns"),

@@ -8,6 +8,7 @@ a request with `update_or_create`. Nothing is written here.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -170,6 +171,10 @@ class StatesOfRows:
             else (f"parameter of {self._type.name}.__init__")
         )
         for name in source.names:
+            if source.is_csv and len(source.names) == 1 and re.search(r"\w[;|\t]\w", name):
+                raise RequestError(
+                    f"the first line {name!r} is a single column; save the file as CSV with commas between its columns"
+                )
             if name not in self._types:
                 raise RequestError(unknown(what, name, self._types))
         missing = [

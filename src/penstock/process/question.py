@@ -144,11 +144,11 @@ def answer_question(question_type: type[Q], work: Callable[[Q, BinaryIO], object
         work: Takes the question, and the file of the answer for a `MARK`; returns the answer.
     """
     question, answer_file = receive_question(question_type)
-    with answer_file:
-        try:
-            answer = envelope_of(work(question, answer_file))
-        except PenstockError as error:
-            answer = envelope_of_failure(error)
+    try:
+        answer = envelope_of(work(question, answer_file))
+    except PenstockError as error:
+        answer = envelope_of_failure(error)
+    with suppress(BrokenPipeError), answer_file:  # the process that has asked may have ended
         answer_file.write(answer)
 
 
