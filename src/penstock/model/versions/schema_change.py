@@ -368,8 +368,8 @@ class _Comparison:
         fresh = [name for name, origin in self.origins.items() if origin.former is None]
         lines = []
         for gone in (name for name in self._former.attributes if name not in self._used):
-            kind = described(self._former.attributes[gone])
-            alike = next((name for name in fresh if described(declared[name]) == kind), None)
+            former = described(self._former.attributes[gone])
+            alike = next((name for name in fresh if described(declared[name]) == former), None)
             if alike is not None:
                 lines.append(
                     f"the values of {gone} are lost when an entity changes; if it was renamed, write "
