@@ -22,32 +22,36 @@ from penstock.sql_view.system_tables import (
 )
 
 
-def put_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, rows: pa.Table) -> None:
-    """Insert entities, or replace those that exist."""
-    target, key = table.written, quoted(table.key)
-    names = [quoted(name) for name, _ in table.columns]
+def put_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, rows: pa.Table) -> int:
+    """Insert entities, or replace those that exist; return the number of rows that were removed for that."""
+    # Registered once, which takes half as long as a statement for a few rows.
     with registered(connection, rows) as source:
-        chosen = f"(SELECT {select_list(table)} FROM {source}) AS source"
-        into = f"MERGE INTO {target} AS kept USING {chosen} ON kept.{key} = source.{key} "
-        setting = ", ".join(f"{name} = source.{name}" for name in names[1:])
-        changed = f"WHEN MATCHED THEN UPDATE SET {setting} " if setting else ""
-        values = ", ".join(f"source.{name}" for name in names)
-        connection.execute(f"{into}{changed}WHEN NOT MATCHED THEN INSERT VALUES ({values})")
+        removed = _remove(connection, table, source)
+        _insert(connection, table, source)
+    return removed
 
 
 def insert_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, rows: pa.Table) -> None:
     """Insert entities that do not exist; unlike `put_rows`, it does not read the table."""
     with registered(connection, rows) as source:
-        connection.execute(f"INSERT INTO {table.written} SELECT {select_list(table)} FROM {source}")
+        _insert(connection, table, source)
 
 
-def remove_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, keys: pa.Table) -> None:
-    """Remove entities by their keys."""
+def remove_rows(connection: duckdb.DuckDBPyConnection, table: EntityTable, keys: pa.Table) -> int:
+    """Remove entities by their keys; return the number of those that were there."""
     with registered(connection, keys) as source:
-        chosen = select_list(table, 1)
-        connection.execute(
-            f"DELETE FROM {table.written} WHERE {quoted(table.key)} IN (SELECT {chosen} FROM {source})"
-        )
+        return _remove(connection, table, source)
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: EntityTable, source: str) -> None:
+    connection.execute(f"INSERT INTO {table.written} SELECT {select_list(table)} FROM {source}")
+
+
+def _remove(connection: duckdb.DuckDBPyConnection, table: EntityTable, source: str) -> int:
+    chosen = f"SELECT {select_list(table, 1)} FROM {source}"
+    gone = f"DELETE FROM {table.written} WHERE {quoted(table.key)} IN ({chosen})"
+    [(count,)] = connection.execute(gone).fetchall()
+    return int(count)
 
 
 def forget_oldest(connection: duckdb.DuckDBPyConnection, excess: int) -> None:

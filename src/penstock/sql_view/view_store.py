@@ -4,13 +4,13 @@ A batch of changes is applied completely or not at all, together with its epoch,
 process continues where it was. A file that is damaged, or of another journal or other classes, is rebuilt, and the
 caller is told. Queries reach nothing outside of the file. Tables of applications with personal classes are in memory.
 
-Changes are merged (`MERGE INTO`) into tables without an index. Measured with 3 classes of 100,000 entities and epochs
-of 2,000 changes, on two busy cores: MERGE 45 ms an epoch; DELETE by join and INSERT 90 ms; ON CONFLICT with a primary
-key 600 ms, and a file of four times the size. With MERGE the file stayed at 6 to 8 MB over 1,500 epochs, with folds of its log
-at 16 MB. With 2,500 checkouts a second applied as they come, which takes 16 % of a core, a join of the three
-classes over all lines of all orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000 entities a
-second (`benchmarks/view_sql.py`). MERGE reads the keys of the whole table, so rows that are known to be new are
-inserted: the columns of a snapshot, and a large epoch in an empty table.
+Changed rows are removed by their keys and inserted again, in tables without an index. Measured with DuckDB 2.0, 100,000 rows and batches
+of 2,000 changes: MERGE takes 22 ms of processor time for a batch of rows with three columns, and 31 ms with eleven; DELETE and INSERT
+take 17 and 14 ms, because MERGE changes each value at its place. A scan of the table takes up to 1.5 times as long until the log is folded.
+ON CONFLICT with a primary key took 600 ms where MERGE took 45, and a file of four times the size. With 2,500 checkouts a second applied
+as they come, a join of the three classes over all lines of all orders takes 24 ms (p50) and 53 ms (p99). The view is rebuilt at 230,000
+entities a second (`benchmarks/view_sql.py`). DELETE reads the keys of the whole table, so rows that are known to be new are
+only inserted: the columns of a snapshot, and a large epoch in an empty table.
 """
 
 import logging
@@ -128,13 +128,13 @@ class of 100,000: a join of three classes took 48 ms, and takes 23 ms with this 
 
 _ROWS_SHARE: Final = 8
 _ROWS_FOR_MB: Final = 512
-"""MERGE reads all keys of a table for a batch of any size. So a batch is full with an eighth of the rows of the largest table,
+"""All keys of a table are read for a batch of any size. So a batch is full with an eighth of the rows of the largest table,
 but not with more than so many for each megabyte of `view.memory_mb`. Measured with 30,000,000 accounts and transfers between two of
 all: batches of 66,000 changes take 37 µs of processor time for a transfer, and batches of 520,000 changes take 10 µs.
 """
 
-PutRows = Callable[[duckdb.DuckDBPyConnection, EntityTable, pa.Table], None]
-"""Takes rows into a table: `put_rows`, or `insert_rows` for entities that are new."""
+_REMOVED: Final = 2
+"""The log is folded, too, when so many full batches of rows were removed: statements read the removed rows until then."""
 
 _STATE: Final = f"{SYSTEM}.view"
 _STATE_COLUMNS: Final = "epoch, journal, layout, wide, wide_streams"
@@ -160,7 +160,9 @@ class ViewStore:
         self.epoch = BEFORE_FIRST
         self._kept = 0
         self._kept_epochs = 0
-        self._batches = 0  # since the file was opened
+        self._batches = self._removed = (
+            0  # batches, and rows that were removed, since the file was opened
+        )
         self._batch_rows = self._unmeasured = ROWS_MAX
         self._are_batches_small = False
         self._is_sealed = False
@@ -244,24 +246,28 @@ class ViewStore:
         return self._connection
 
     def fold_log(self, *, is_read: bool) -> None:
-        """Fold DuckDB's log into the file when the log is long, or after many batches, and open the file again.
+        """Fold DuckDB's log into the file when the log is long, or after many batches or removed rows, and open the file again.
 
         A checkpoint writes to blocks that child processes may still read. So while the file is read,
         the checkpoint waits until the log has half the size of the file; then the children keep the
         old file, and the view continues with a copy.
         """
         size, log = (path.stat().st_size if path.exists() else 0 for path in self._files())
+        # Tables in memory have no log, and no file that could be opened again; a child has memory of its own.
+        is_read = is_read and log > 0
         if is_read:
             is_due = log >= max(_LOG_READ_MAX, size // 2)
-        else:  # tables in memory have no log, and no file that could be opened again
-            is_due = log >= _LOG_MAX or (log > 0 and self._batches >= _BATCHES)
+        else:
+            has_removed = self._removed >= _REMOVED * self._batch_rows
+            is_due = log >= _LOG_MAX or has_removed or (log > 0 and self._batches >= _BATCHES)
         if not is_due:
             return
         if is_read:
             # Children may still read the blocks to which a checkpoint writes.
             self._continue_with_copy()
         self._connection.execute(f"CHECKPOINT {_CATALOG}")
-        if not is_read:
+        self._removed = 0
+        if log > 0 and not is_read:
             # DuckDB 2.0 keeps 4 KB of each statement with a join, which `duckdb_memory` does not count, until it is
             # closed: 50 MB in an hour of two batches a second.
             self._connection.close()
@@ -295,7 +301,7 @@ class ViewStore:
             for name, changes in chain.from_iterable(step.items() for step in batch.steps()):
                 if name in self.tables:
                     merged.add(name)
-                    self._merge(name, changes, put=insert_rows if name in empty else put_rows)
+                    self._merge(name, changes, are_new=name in empty)
                 elif name == EFFECT:
                     change_effect_rows(self._connection, changes, self._cells.bytes_max)
             # The values that needed the wide types may be among those that have gone.
@@ -393,7 +399,7 @@ class ViewStore:
     def _connected(self) -> duckdb.DuckDBPyConnection:
         self._unmeasured = ROWS_MAX
         connection = open_isolated(self._settings.memory_mb)
-        self._batches = 0
+        self._batches = self._removed = 0
         path = str(self._folder.absolute() / _FILE).replace("'", "''")
         path = ":memory:" if self._app.is_personal else path
         try:
@@ -486,9 +492,9 @@ class ViewStore:
             insert_rows(self._connection, self.tables[name], shown)
         else:
             states = _states_by_key(snapshots.states(manifest.classes[name], file))
-            self._merge(name, states, put=insert_rows)
+            self._merge(name, states, are_new=True)
 
-    def _merge(self, name: str, changes: EntityStates, put: PutRows) -> None:
+    def _merge(self, name: str, changes: EntityStates, *, are_new: bool) -> None:
         gone = [key for key, state in changes.items() if state is None]
         kept, rows = self.tables[name].readable(changes), None
         if kept:
@@ -499,15 +505,17 @@ class ViewStore:
                 rows = self._widen(name).rows(keys, states, self._cells.bytes_max)
         if gone:
             self._remove(name, gone)
-        if rows is not None:
-            put(self._connection, self.tables[name], rows)
+        if rows is not None and are_new:
+            insert_rows(self._connection, self.tables[name], rows)
+        elif rows is not None:
+            self._removed += put_rows(self._connection, self.tables[name], rows)
 
     def _remove(self, name: str, gone: list[str]) -> None:
         try:
             keys = self.tables[name].keys(gone)
         except TooNarrow:
             keys = self._widen(name).keys(gone)
-        remove_rows(self._connection, self.tables[name], keys)
+        self._removed += remove_rows(self._connection, self.tables[name], keys)
 
     def _narrow(self, name: str) -> None:
         """Give a class the narrow types again if no value needs the wide ones any more."""

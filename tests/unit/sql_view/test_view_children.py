@@ -18,7 +18,7 @@ from penstock.model.application import App
 from penstock.process.config import ViewConfig
 from penstock.sql_view import view_store as store
 from penstock.sql_view.as_of_query import AsOfQueries
-from penstock.sql_view.change_batch import ChangeBatch
+from penstock.sql_view.change_batch import ROWS_MAX, ChangeBatch
 from penstock.sql_view.query import Query
 from penstock.sql_view.query_pool import LONG, QUICK, FairSlots, ResultOptions
 from penstock.sql_view.view import View
@@ -191,6 +191,40 @@ def test_tables_in_memory_are_not_opened_again(
     monkeypatch.setattr(store, "_BATCHES", 2)
     again = opened_again(tmp_path, person_app.app, "Page", page_id="p", visits=0, last=None)
     assert again == [False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("tried", "class_name", "row"),
+    [
+        (app, "Painter", {"number": 1, "name": "Ada"}),
+        (person_app.app, "Page", {"page_id": "p", "visits": 0, "last": None}),
+    ],
+    ids=["file", "memory"],
+)
+@pytest.mark.parametrize("is_read", [False, True])
+def test_replaced_rows_are_given_back(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tried: App,
+    class_name: str,
+    row: dict[str, Any],
+    *,
+    is_read: bool,
+) -> None:
+    """A statement reads the rows that were replaced until the log is folded; tables in memory have no log, and fold, too."""
+    monkeypatch.setattr(store, "_REMOVED", 1 / ROWS_MAX)
+    stored = f"SELECT estimated_size FROM duckdb_tables() WHERE table_name = '{class_name}'"
+    with closing(store.ViewStore(tmp_path, tried, "journal", SETTINGS)) as view:
+        sizes = []
+        for number in range(8):
+            batch = ChangeBatch(Epoch(number), epochs=[(number, 0, 0)])
+            batch.changes[class_name] = {"1": tried.entities[class_name].encode(row)}
+            view.apply(batch)
+            view.fold_log(is_read=is_read)
+            sizes.append(store._number(view._connection, stored))
+        is_left = is_read and not tried.is_personal  # children may read the blocks of the file
+        assert sizes[-1] == 8 if is_left else max(sizes) <= 3, sizes
+        assert view.rows() == 1
 
 
 def test_file_is_left_to_those_who_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
