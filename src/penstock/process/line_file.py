@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import BinaryIO, Final, Generic, TypeVar
 
 import msgspec
 
@@ -35,8 +35,7 @@ class LineFile(Generic[T]):
     def append(self, record: T) -> int:
         """Append a record, and return the size of the file; 0 if the disk does not take it."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:
+            with self._opened() as file:
                 # The newline in front parts the line from one that a crash or a full disk has torn.
                 file.write(b"\n" + msgspec.json.encode(record) + b"\n")
                 size = file.tell()
@@ -48,6 +47,13 @@ class LineFile(Generic[T]):
             return 0
         self._failed = False
         return size
+
+    def _opened(self) -> BinaryIO:
+        try:
+            return self.path.open("ab")
+        except FileNotFoundError:  # its folder is missing, too
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return self.path.open("ab")
 
     def newest(self) -> Iterator[T]:
         """Yield the records, the newest first; it reads no more of the file than is taken."""

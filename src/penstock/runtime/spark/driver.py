@@ -94,7 +94,17 @@ class StoreUpdates:
 
         if is_small:
             self._jobs.apply_resident(epoch)
-        self._running = self._thread.submit(apply)
+        if by_several:
+            self._running = self._thread.submit(apply)
+            return
+        # To wake the thread would take longer than to look at a few names of this host.
+        self._running = Future()
+        try:
+            apply()
+        except Exception as error:  # noqa: BLE001 -- `wait` raises it
+            self._running.set_exception(error)
+        else:
+            self._running.set_result(None)
 
     def wait(self) -> None:
         """Wait for the work that was begun last, and raise its error."""
