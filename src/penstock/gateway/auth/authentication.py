@@ -131,9 +131,6 @@ def _is_local(host: bytes, names: frozenset[str]) -> bool:
 class Authenticator:
     """Authenticates requests. For one thread.
 
-    Attributes:
-        is_far: Whether the keys are in an object store, so that its user awaits `awake` first.
-
     Args:
         keys: The API keys; holds None if no key was ever made.
         tokens: Verifies tokens; None if tokens are not accepted.
@@ -152,7 +149,6 @@ class Authenticator:
         secret: bytes = b"",
     ) -> None:
         self._keys = keys
-        self.is_far = keys.is_far
         self._tokens = tokens
         self._origin_policy = origin_policy if tokens is None else None
         self._clock = clock
@@ -179,6 +175,11 @@ class Authenticator:
             OriginPolicy.of(settings),
             secret=secret,
         )
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the keys are in an object store, so that `awake` has to be awaited first."""
+        return self._keys.is_far
 
     async def awake(self) -> None:
         """Look at the keys before the next use, if nobody has used them for some seconds."""
