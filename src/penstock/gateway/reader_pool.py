@@ -495,14 +495,21 @@ class ReaderPool:
         """Start the readers again after the death of the nursery."""
         self._loop.remove_reader(self._control.fileno())
         _log.error("the process that starts readers has died; it is started again")
-        await asyncio.to_thread(self._nursery.bury, self._nursery_pid)
         # The readers of a dead nursery may live, but no process could kill them.
         while not self._idle.empty():
             self._forget(self._idle.get_nowait())
-        # A nursery that dies at once must not be started in a loop.
-        await asyncio.sleep(_RESTART_S)
-        self._control.close()
-        self._start()
+        former, is_told = self._control, False
+        while self._control is former:
+            # A nursery that dies at once must not be started in a loop.
+            await asyncio.sleep(_RESTART_S)
+            try:
+                await asyncio.to_thread(self._nursery.bury, self._nursery_pid)
+                self._start()
+            except (OSError, RuntimeError) as error:  # a limit of the system is reached
+                if not is_told:
+                    _log.warning("readers cannot be started now", extra={"cause": str(error)})
+                is_told = True
+        former.close()
 
     async def _adopt(self, pid: int, descriptor: int) -> None:
         """Wait until a reader has loaded the application, and let it answer questions."""

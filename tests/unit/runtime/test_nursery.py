@@ -1,5 +1,6 @@
 """The nursery of readers spares the processor when readers cannot start, and ends the readers of each pool with the pool."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -10,7 +11,9 @@ import psutil
 import pytest
 
 from penstock.engine.execute import Limits
-from penstock.gateway.reader_pool import ReaderNursery
+from penstock.gateway import reader_pool
+from penstock.gateway.reader_pool import ReaderNursery, ReaderPool
+from penstock.gateway.telemetry.metrics import Metrics
 from penstock.runtime.reads.arguments import SizeLimits
 from penstock.runtime.reads.messages import ReaderSettings
 from penstock.runtime.reads.nursery import PID_BYTES, Brood
@@ -109,3 +112,51 @@ def test_readers_end_with_their_pool_and_with_the_nursery(tmp_path: Path) -> Non
         open_socket.close()
     for descriptor in channels:
         os.close(descriptor)
+
+
+class _Refused(ReaderNursery):
+    """A nursery that the system does not start again at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+        self.ends: list[socket.socket] = []
+
+    def begin(self, _: ReaderSettings) -> tuple[int, socket.socket]:
+        self.begun += 1
+        if self.begun in (2, 3):
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        ours, theirs = socket.socketpair()
+        self.ends.append(theirs)
+        return 1, ours
+
+
+@pytest.mark.timeout(120)
+def test_a_limit_of_processes_leaves_no_gateway_without_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nursery that has died is started again when there is room: the gateway answered no call any more."""
+    monkeypatch.setattr(reader_pool, "_RESTART_S", 0.001)
+    settings = ReaderSettings(
+        spec="shop",
+        data=tmp_path,
+        limits=Limits(),
+        count=1,
+        log_format="text",
+        log_level="info",
+        sizes=SizeLimits(100, 100),
+    )
+
+    async def live() -> int:
+        nursery = _Refused()
+        pool = ReaderPool(nursery, settings, Metrics(tmp_path), 10, Limits().time_limit(None))
+        nursery.ends[0].close()
+        while len(nursery.ends) < 2:
+            await asyncio.sleep(0.001)
+        closing = asyncio.create_task(pool.close())
+        await asyncio.sleep(0)
+        nursery.ends[1].close()
+        await closing
+        return nursery.begun
+
+    assert asyncio.run(live()) == 4
