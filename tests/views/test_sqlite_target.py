@@ -3,6 +3,7 @@
 The numbers of cases are those of issues of other systems (`test_postgres_target` has the list).
 """
 
+import gc
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from penstock.errors import ConfigError
 from penstock.model.target_choice import sqlite
 from penstock.model.views.view import ViewPlan
 from penstock.snapshots.column import quoted
-from penstock.testing.target_suite import TargetSuite, position_of
+from penstock.testing.target_suite import TargetSuite, _ended, _fork, position_of
 from penstock.views.sqlite_target import SqliteTarget
 from penstock.views.target import (
     ColumnShape,
@@ -361,3 +362,23 @@ def test_drop_leaves_what_users_have_made(view: View, dependent: str, name: str)
     view.user.execute(f"DROP {name}")
     view.target.drop(position_of(1))
     assert view.all("SELECT name FROM sqlite_master") == [("prices",)]
+
+
+def test_a_process_of_the_suite_leaves_the_garbage_of_its_parent() -> None:
+    """A client among it would wait for threads that only the parent has."""
+    freed: list[str] = []
+
+    class Client:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            freed.append("client")
+
+    gc.disable()
+    try:
+        Client()
+        child = _fork(lambda: len(freed) if gc.collect() >= 0 else 70)
+    finally:
+        gc.enable()
+    assert _ended(child) == 0

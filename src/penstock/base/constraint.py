@@ -50,7 +50,7 @@ def without_constraints(annotation: Any) -> Any:
 
 
 def constraint_complaints(annotation: Any, *, in_model: bool = False) -> list[str]:
-    """Return the reasons why constraints of a type would not be enforced; empty if there are none.
+    """Return the reasons why constraints of a type would not be enforced; empty without such a reason.
 
     Args:
         in_model: Whether it is the type of a field of a pydantic model, where pydantic enforces constraints.

@@ -28,7 +28,7 @@ def carried_out(decision: Generator[Ask, Any, T], answer: Callable[[Ask], object
     """Return the outcome of a decision.
 
     Args:
-        answer: Carries out what the decision asks for, and returns the answer. An `OSError` of it is an answer, too.
+        answer: Carries out the deed of the decision, and returns the answer. An `OSError` of it is an answer, too.
     """
     try:
         ask = next(decision)

@@ -37,7 +37,7 @@ _encode_json: Final = msgspec.json.Encoder(enc_hook=str).encode
 class ElementDifference(Struct, frozen=True):
     """An element that was changed, added or removed.
 
-    `before` and `after` are left out if there is no such value, or if it is very large.
+    `before` and `after` are left out without such a value, or if it is very large.
     """
 
     path: Annotated[

@@ -246,7 +246,7 @@ def _refuse_unknown(decode: Any, data: str | bytes | msgspec.Raw) -> None:
 
 
 def _closed(annotation: Any, made: dict[Any, Any]) -> Any:
-    """Return the type that reads the fields of the records in values of a type; None if there are none.
+    """Return the type that reads the fields of the records in values of a type; None without records.
 
     Args:
         annotation: The type, without constraints.

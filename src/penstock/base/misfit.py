@@ -117,7 +117,7 @@ def accepted_at(annotation: Any, path: str, *, is_key: bool) -> str:
         is_key: Whether the place is a key of the dictionary at the path.
 
     Returns:
-        The first ten values, such as `'red', 'blue'`; empty if there is no Enum and no Literal at this place.
+        The first ten values, such as `'red', 'blue'`; empty without an Enum or a Literal at this place.
     """
     types = _types_at(annotation, path)
     if is_key:
@@ -128,7 +128,7 @@ def accepted_at(annotation: Any, path: str, *, is_key: bool) -> str:
 
 
 def fields_at(annotation: Any, path: str) -> str:
-    """Return the names of the fields of the record at a place, such as `sku, n`; empty if there is none."""
+    """Return the names of the fields of the record at a place, such as `sku, n`; empty without a record."""
     names: dict[str, None] = {}
     for each in _types_at(annotation, path):
         cls = typing.get_origin(each) or each

@@ -47,7 +47,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Attributes:
         request_id: The id that the client gave to the request.
         status: The HTTP status that `POST /call` has for the same outcome; 200 for a result.
-        epoch: The epoch of the reply; -1 if there is no reply.
+        epoch: The epoch of the reply; -1 without a reply.
         data: The result; for every other status, an array of code, class name and message.
         retry_after_s: The least seconds after which to send the request again; 0 if a repetition is
             of no use.

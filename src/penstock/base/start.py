@@ -37,7 +37,7 @@ _is_last = False
 
 
 def look_for_less_garbage() -> None:
-    """Collect seldom while this process imports, and do not look at the end at what it has imported."""
+    """Collect seldom while this process imports, and look at none of its imports at the end."""
     global _all_are_ours, _is_last
     _all_are_ours = True
     _is_last = not atexit._ncallbacks()  # noqa: SLF001 -- Python calls the first one last

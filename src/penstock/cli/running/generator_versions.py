@@ -41,7 +41,7 @@ class GeneratorVersions:
         self._looked = float("-inf")
 
     def look(self) -> App | None:
-        """Return the application of a newer deployment, once; None if there is none. Most calls do not look."""
+        """Return the application of a newer deployment, once; None without such a deployment. Most calls do not look."""
         now = time.monotonic()
         if now - self._looked < _LOOK_S:
             return None
@@ -55,7 +55,7 @@ class GeneratorVersions:
         return None if loaded is None else loaded.app
 
     def awaited(self, pause: Callable[[float], bool]) -> App | None:
-        """Wait for a deployment that is recorded, and that the gateways do not serve yet; None if there is none."""
+        """Wait for a deployment that is recorded, and that the gateways do not serve yet; None without such a deployment."""
         deadline = time.monotonic() + _AWAITED_S
         while self._code.due(_NEWEST) is not None and time.monotonic() < deadline:
             if (app := self.look()) is not None:
