@@ -17,7 +17,6 @@ from penstock.runtime.spark.resident_task import ResidentTask, UnixDoor, serve
 from penstock.state.digest import digest_of_mapping
 from tests.differential.committed import answers_of, digest_of_stores, state_of
 from tests.differential.inline import Inline, InlineJobs
-from tests.differential.later_app import app as notes
 from tests.differential.machine import app
 from tests.differential.programs import History, drawn, histories, tangles
 from tests.differential.simulation import Answer
@@ -94,22 +93,3 @@ def test_resident_and_ordinary_tasks_equal_one_thread(
             assert jobs.served + jobs.deaths > 0, "the resident task has run epochs"
         finally:
             inline.close()
-
-
-def test_a_request_that_comes_while_the_stores_take_an_epoch_is_in_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the callers whose replies come first would make an epoch of their own."""
-    inline = Inline(tmp_path, 1, "tests.differential.later_app:app", "later", small_epoch=5)
-    try:
-        append = partial(_append, inline)
-        append("a")
-        monkeypatch.setattr(inline._jobs, "settle", lambda: append("b"), raising=False)
-        inline.advance(1)
-        assert [report.records for report, _ in inline.reports] == [2]
-    finally:
-        inline.close()
-
-
-def _append(inline: Inline, name: str) -> None:
-    inline.log.append([Entry(RequestId(name), *notes.request("Note", name, "create"), 0)])

@@ -108,29 +108,6 @@ def test_a_command_that_has_begun_runs_before_the_next_one(
     assert ran == [0, 1, 2, 3, 4, 5, 7]
 
 
-def test_the_driver_waits_a_moment_for_what_it_has_begun(
-    started: Callable[[Tasks], ResidentTask],
-) -> None:
-    """The wait ends with the command, with the task, or when the time is up."""
-    may_end = threading.Event()
-
-    def slow(one: RunTransactions) -> TaskResult:
-        assert one.epoch != 1 or may_end.wait(60)
-        return FAILED if one.epoch == 2 else counted(one)
-
-    task = started(Tasks(slow))
-    assert result_of(task, 0).aborts == 0
-    task.begin(command(1))
-    task.settle(0.01)
-    busy = [task.is_busy]
-    may_end.set()
-    task.settle(60)
-    assert [*busy, task.is_busy] == [True, False]
-    task.begin(command(2))
-    task.settle(60)
-    assert result_of(task, 3).aborts == 3
-
-
 def test_there_is_no_result_without_a_task(tmp_path: Path) -> None:
     """Without a task the caller gets nothing at once, and runs the command as a job."""
     task = ResidentTask(lambda _: None, UnixDoor(tmp_path))

@@ -424,9 +424,6 @@ class ClusterJobs(Jobs):
             if task is not None:
                 task.resident.begin(command)
 
-    def settle(self) -> None:
-        """Wait for nobody: another host may be slow, or gone."""
-
     def _catching_up(self) -> ApplyEpoch:
         # Before the driver knows the newest epoch, the stores of a host may be newer than this.
         stores = [] if self._applied == BEFORE_FIRST else list(range(self.partitions))

@@ -448,8 +448,6 @@ class EpochDriver:
                     f"the log starts at {oldest}, but the journal has committed up to {start} "
                     f"only: requests {start} to {oldest - 1} are lost"
                 )
-            # The requests that come meanwhile are in this epoch: without them, the first callers who come back make a small one.
-            self._jobs.settle()
             width = self._parallelism.width(self._division.width)
             limit = self._log.limit(start, width, self._config.epoch_bytes_max)
             if limit > start:  # else the offset is of a log that was longer

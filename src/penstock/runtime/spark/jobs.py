@@ -9,7 +9,7 @@ way to run Python in parallel on PySpark (docs/PERFORMANCE.md compares).
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pyspark.core.context import SparkContext
 from pyspark.core.rdd import _wrap_function
@@ -33,9 +33,6 @@ from penstock.runtime.spark.messages import (
 from penstock.runtime.spark.resident_task import ResidentTask, UnixDoor
 from penstock.runtime.spark.step_relay import Mark
 from penstock.runtime.spark.worker_process import perform
-
-_PATIENCE_S: Final = 0.1
-"""The longest wait for stores before the next epoch is planned; the task of a small epoch brings them to it in some milliseconds."""
 
 
 class Jobs:
@@ -145,11 +142,6 @@ class Jobs:
         if self._residents:
             every = list(range(self.partitions))
             self._residents[0].begin(ApplyEpoch(every, epoch, self.partitions))
-
-    def settle(self) -> None:
-        """Wait a moment for the stores that `apply_resident` brings to an epoch: before, no task would begin the next one."""
-        if self._residents:
-            self._residents[0].settle(_PATIENCE_S)
 
     def _run_alone(self, command: TaskCommand) -> None:
         """Run a command as a job of its own."""

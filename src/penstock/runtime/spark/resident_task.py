@@ -195,14 +195,6 @@ class ResidentTask:
         except OSError:
             self._leave(task)
 
-    def settle(self, patience_s: float) -> None:
-        """Wait until the task has run what was begun, but not longer than this; for a caller that alone uses it."""
-        until_s = time.monotonic() + patience_s
-        while (task := self.connected()) is not None and not self._is_settled(task):
-            left_s = until_s - time.monotonic()
-            if left_s <= 0 or (task is self._task and not task.poll(left_s)):
-                return
-
     def _is_settled(self, task: Frames) -> bool:
         """Take the results that are there, without a wait; say whether the task can take a command at once."""
         try:
