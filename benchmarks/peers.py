@@ -134,23 +134,33 @@ def over_http(setup: Setup, clients: int) -> Row:
     )
 
 
+def row_of(run: dict[str, Any], name: str, what: str, per_s: float) -> Row:
+    """Return the row of a run of a system on PostgreSQL."""
+    return Row(
+        id=name,
+        what=what,
+        system=SYSTEMS.get(run["way"], f"PostgreSQL, {run['way']}"),
+        clients=run["clients"],
+        in_flight=run.get("in_flight", run["clients"]),
+        per_s=per_s,
+        latency_ms=run["latency_ms"],
+        accepted_ms={},
+        durable="request, change, reply" if run["way"] in SYSTEMS else "change",
+        checked=run["checked"],
+        figures=run,
+    )
+
+
 def postgres(setup: Setup) -> tuple[str, list[Row]]:
     """Run the checkout on PostgreSQL, every way; return its version and the rows."""
     crowds = ",".join(map(str, CROWDS))
     found = setup.module("postgres", "--clients", crowds, "--entities", str(setup.entities))
     rows = [
-        Row(
-            id=f"postgres-{one['id'].replace(' ', '-')}",
-            what=POSTGRES[one["kind"]].format_map(one),
-            system=SYSTEMS.get(one["way"], f"PostgreSQL, {one['way']}"),
-            clients=one["clients"],
-            in_flight=one["in_flight"],
-            per_s=one["checkouts_per_s"],
-            latency_ms=one["latency_ms"],
-            accepted_ms={},
-            durable="request, change, reply" if one["way"] in SYSTEMS else "change",
-            checked=one["checked"],
-            figures=one,
+        row_of(
+            one,
+            f"postgres-{one['id'].replace(' ', '-')}",
+            POSTGRES[one["kind"]].format_map(one),
+            one["checkouts_per_s"],
         )
         for one in found["runs"]
     ]
@@ -228,18 +238,11 @@ def tpcc(setup: Setup) -> dict[str, Any]:
         ways = ways.removesuffix(",pgbench")  # it has no terminals
         server = theirs["version"].split()[2]
         rows += [
-            Row(
-                id=f"postgres-{one['id'].replace(' ', '-')}-{one['clients']}",
-                what=OVER_HTTP if one["kind"] == "http" else POSTGRES["pgbench"],
-                system=SYSTEMS.get(one["way"], f"PostgreSQL, {one['way']}"),
-                clients=one["clients"],
-                in_flight=one["clients"],
-                per_s=one["transactions_per_s"],
-                latency_ms=one["latency_ms"],
-                accepted_ms={},
-                durable="request, change, reply" if one["way"] in SYSTEMS else "change",
-                checked=one["checked"],
-                figures=one,
+            row_of(
+                one,
+                f"postgres-{one['id'].replace(' ', '-')}-{one['clients']}",
+                POSTGRES[one["kind"]],
+                one["transactions_per_s"],
             )
             for one in theirs["runs"]
         ]

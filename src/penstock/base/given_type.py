@@ -183,14 +183,19 @@ class RepeatedNames:
             return
         given = text.encode() if isinstance(text, str) else bytes(text)
         # If each of so many elements has a name, and the name stands as often in all of them, none has it twice.
-        if self._has_all and count is not None and b"\\u" not in given:
+        if self._has_all and count is not None and not _has_escapes(given):
             counts = {given.count(name) for name in names or ()}
             if counts == {count}:
                 return
         for part in (given,) if count is None else map(bytes, _PARTS.decode(given)):
             # A name that is there once cannot stand twice: to count takes less time than to read the objects.
-            if names is None or b"\\u" in part or _has_twice(part, names):
+            if names is None or _has_escapes(part) or _has_twice(part, names):
                 json.loads(part, object_pairs_hook=_unrepeated)
+
+
+def _has_escapes(part: bytes) -> bool:
+    """Say whether a name may be written in another way than `msgspec` writes it."""
+    return b"\\u" in part or b"\\/" in part
 
 
 def _has_twice(part: bytes, names: Iterable[bytes]) -> bool:

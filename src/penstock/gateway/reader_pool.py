@@ -600,17 +600,9 @@ class CallEncoder:
         Raises:
             RequestError: The target does not exist, or the arguments do not fit.
         """
-        if not self.runs_code(target):
-            return self.encode(target, source)
-        assert self._pool is not None, "only a pool has calls with code"
-        return await self._pool.encoded(target, source, self._timeout_s)
-
-    def runs_code(self, target: CallTarget) -> bool:
-        """Say whether `encoded` asks a reader, because code of the application runs."""
-        return bool(self._with_code) and (target.owner, target.method) in self._with_code
-
-    def encode(self, target: CallTarget, source: ArgumentSource) -> tuple[bytes, bytes]:
-        """Do what `encoded` does, for a call that runs no code: most requests need no coroutine for it."""
+        if self._with_code and (target.owner, target.method) in self._with_code:
+            assert self._pool is not None, "only a pool has calls with code"
+            return await self._pool.encoded(target, source, self._timeout_s)
         return encoded_call(self._app, self._limits, target, source)
 
 

@@ -21,6 +21,7 @@ from penstock.model.streams.event_list import (
 from penstock.testing import Kit
 
 T = TypeVar("T")
+Ratio = TypedDict("Ratio", {"a/b": int})
 
 
 @dataclass
@@ -132,6 +133,8 @@ def test_a_field_that_only_a_float_needs() -> None:
         (Box[list[Place]], '{"content": [{"city": "a"}, {"zip": 1, "city": "a", "zip": 1}]}', "zip"),
         (list[Spot], '[{"x": 1, "y": 2}, {"x": 3, "y": 4, "x": 5}]', "x"),
         (list[Spot], '[{"x": 1, "y": 2}, {"\\u0078": 3, "y": 4, "x": 5}]', "x"),
+        (Ratio, '{"a/b": 1, "a\\/b": 2}', "a/b"),
+        (list[Ratio], '[{"a/b": 1, "a\\/b": 2}]', "a/b"),
         (dict[str, int], '{"a": 1, "a": 2}', "a"),
         (Any, '[{"a": {"b": 1, "b": 2}}]', "b"),
     ],

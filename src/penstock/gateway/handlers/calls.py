@@ -417,10 +417,7 @@ class CallHandler:
         if chosen is not None:
             check_free(self._app, request.principal, chosen)
         request.request_id = chosen or self._ids.draw()
-        encoder = self._encoder
-        if encoder.runs_code(target):
-            return await encoder.encoded(target, source)
-        return encoder.encode(target, source)
+        return await self._encoder.encoded(target, source)
 
     def _answered_response(self, request: HttpRequest, reply: Reply) -> Response:
         if MSGPACK in request.headers.get("accept", ""):

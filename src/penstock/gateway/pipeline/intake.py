@@ -142,13 +142,7 @@ class PipelineIntake:
         target, source = _call_in(version.app, request)
         require_right(principal, target)
         with version:
-            encoder = version.encoder
-            is_quick = not encoder.runs_code(target)
-            encoded = (
-                encoder.encode(target, source)
-                if is_quick
-                else await encoder.encoded(target, source)
-            )
+            encoded = await version.encoder.encoded(target, source)
         item = await self._intake.admit(
             request,
             principal,
